@@ -1,0 +1,1 @@
+"""Deterministic checks and the findings they make."""

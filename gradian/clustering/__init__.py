@@ -1,0 +1,1 @@
+"""Groups of training examples and their labels."""

@@ -1,0 +1,169 @@
+"""YAML file and flags to one validated Config; errors carry the key's path."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from gradian.config.schema import Config
+from gradian.errors import ConfigError
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """SafeLoader (no Python tags) that refuses a key given twice instead of keeping the last."""
+
+
+def _mapping_with_unique_keys(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[Hashable, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        if isinstance(key, Hashable) and key in seen:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {key!r} is given twice", key_node.start_mark
+            )
+        if isinstance(key, Hashable):
+            seen.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+_UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_with_unique_keys)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(
+            "there is no such config file",
+            where=str(path),
+            fix="write one with `gradian init-config`, or correct --config",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            "the config file cannot be read", where=str(path), found=str(error), expected="UTF-8 YAML"
+        ) from None
+    try:
+        data = yaml.load(text, Loader=_UniqueKeyLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
+        raise ConfigError(
+            "the config file is not valid YAML", where=at, found=getattr(error, "problem", None) or str(error)
+        ) from None
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError(
+            "the config file must hold a mapping of settings", where=str(path), found=type(data).__name__
+        )
+    return data
+
+
+def load_config(path: str | Path | None = None, overrides: Mapping[str, Any] | None = None) -> Config:
+    """Read a config file and lay flags over it.
+
+    Args:
+        path: YAML file, or None for defaults alone.
+        overrides: dotted key (`engine.name`) to value; entries that are None are left out, so a flag
+            that was not given overrides nothing.
+
+    Raises:
+        ConfigError: naming the file or flag, every offending key, its value and what is allowed.
+    """
+    source = Path(path) if path is not None else None
+    data = _read(source) if source else {}
+    return config_from_mapping(data, overrides, source=str(source) if source else None)
+
+
+def config_from_mapping(
+    data: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, source: str | None = None
+) -> Config:
+    """Validate nested settings, with dotted `overrides` laid over them; see `load_config`."""
+    merged = {key: dict(value) if isinstance(value, dict) else value for key, value in data.items()}
+    flagged: set[str] = set()
+    for dotted, value in (overrides or {}).items():
+        if value is None:
+            continue
+        flagged.add(dotted)
+        *sections, last = dotted.split(".")
+        target = merged
+        for section in sections:
+            inner = target.get(section)
+            # An empty section (`grads:`) is null in YAML; a flag into it starts it.
+            target[section] = inner if isinstance(inner, dict) else {}
+            target = target[section]
+        if dotted == "adapter_path":
+            target.pop("adapter", None)
+        target[last] = value
+    # A section left empty in YAML means its defaults.
+    for name, field in Config.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and merged.get(name, 0) is None:
+            del merged[name]
+    try:
+        return Config.model_validate(merged)
+    except ValidationError as error:
+        raise _as_config_error(error, merged, flagged, source) from None
+
+
+def _as_config_error(
+    error: ValidationError, data: Mapping[str, Any], flagged: set[str], source: str | None
+) -> ConfigError:
+    problems = []
+    for item in error.errors(include_url=False, include_input=False):
+        path = ".".join(str(part) for part in item["loc"]) or "(top level)"
+        origin = "flag" if path in flagged else (source or "config")
+        problems.append(f"{origin}: {path}: {_explain(item, data)}")
+    if len(problems) == 1:
+        origin, path, text = problems[0].split(": ", 2)
+        return ConfigError(text, where=f"{origin}: {path}", fix="`docs/configuration.md` lists every setting")
+    return ConfigError(
+        f"{len(problems)} settings are wrong\n" + "\n".join(f"  - {p}" for p in problems),
+        fix="`docs/configuration.md` lists every setting",
+    )
+
+
+def _explain(item: Any, data: Mapping[str, Any]) -> str:
+    loc = item["loc"]
+    value: Any = data
+    for part in loc:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            value = None
+            break
+    if item["type"] == "extra_forbidden":
+        known = _keys_beside(loc[:-1])
+        close = get_close_matches(str(loc[-1]), known, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        return f"unknown setting; {hint}Known here: {', '.join(known)}"
+    if item["type"] == "value_error":
+        # pydantic prefixes these with "Value error, ".
+        message = item["msg"].removeprefix("Value error, ")
+        return message if not loc else f"{value!r} {message}"
+    message = item["msg"][0].lower() + item["msg"][1:]
+    return (
+        f"found {value!r}, but the {message}"
+        if message.startswith("input")
+        else f"found {value!r}: {message}"
+    )
+
+
+def _keys_beside(path: tuple[Any, ...]) -> list[str]:
+    model: type[BaseModel] = Config
+    for part in path:
+        annotation = model.model_fields[part].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        model = annotation
+    return list(model.model_fields)
+
+
+def dump_config(config: Config) -> dict[str, Any]:
+    """Return the whole config as plain JSON values, defaults included."""
+    return config.model_dump(mode="json")

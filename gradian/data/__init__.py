@@ -1,0 +1,1 @@
+"""Rows to tokens with a loss mask."""

@@ -1,0 +1,1 @@
+"""Influence engines behind one interface."""

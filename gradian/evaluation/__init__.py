@@ -1,0 +1,1 @@
+"""What the capability was and what it became."""

@@ -1,0 +1,1 @@
+"""Base model, adapter, tokenizer and the LoRA blocks in them."""

@@ -1,0 +1,1 @@
+"""Ways to launch a LoRA fine-tune."""

@@ -1,0 +1,1 @@
+"""Numeric operations: each module holds a pure-torch reference and the choice of implementation."""

@@ -1,0 +1,1 @@
+"""Query gradients and the scores of an index against them."""

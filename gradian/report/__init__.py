@@ -1,0 +1,1 @@
+"""One typed report and its renderers."""
