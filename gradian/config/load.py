@@ -21,7 +21,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 def _mapping_with_unique_keys(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[Hashable, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        key = loader.construct_object(key_node, deep=True)
         if isinstance(key, Hashable) and key in seen:
             raise yaml.constructor.ConstructorError(
                 None, None, f"the key {key!r} is given twice", key_node.start_mark

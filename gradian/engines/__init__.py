@@ -1,1 +1,16 @@
-"""Influence engines behind one interface."""
+"""Influence engines behind one interface; importing this package registers them."""
+
+from gradian.engines import datainf, graddot, tracin
+from gradian.engines.base import ENGINES, BlockView, EngineEntry, EngineSettings, GradientStore, engine
+
+__all__ = [
+    "ENGINES",
+    "BlockView",
+    "EngineEntry",
+    "EngineSettings",
+    "GradientStore",
+    "datainf",
+    "engine",
+    "graddot",
+    "tracin",
+]

@@ -1,0 +1,145 @@
+"""What an influence engine is, and the view of one block that it works on.
+
+An engine maps one block's gradients and query gradients to scores; the scorer sums blocks. The view
+remembers the dot products D = G Q^T, so that several engines on one block read the store once for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from gradian.ops.query_dots import accumulate_rows_reference, query_dots_reference
+from gradian.registry import Registry
+from gradian.types import BlockSpec, FloatArray
+
+
+class GradientStore(Protocol):
+    """The part of an index that engines read; `gradian.store.reader.IndexReader` is one."""
+
+    @property
+    def n(self) -> int:
+        """Number of training examples."""
+
+    @property
+    def blocks(self) -> tuple[BlockSpec, ...]:
+        """The blocks, in order."""
+
+    @property
+    def sq_norms(self) -> FloatArray:
+        """Squared norm of each example's gradient per block, float64 [n, blocks]."""
+
+    def tiles(self, block: int, max_rows: int | None = None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Yield (first row, rows [b, d_l] in storage dtype), in dataset order."""
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """The numbers an engine may use.
+
+    Attributes:
+        lambda_scale: damping relative to the block's mean squared gradient norm.
+        lambda_override: damping as an absolute number, or None.
+        learning_rate: lr_c of the one checkpoint, for TracIn.
+    """
+
+    lambda_scale: float = 0.1
+    lambda_override: float | None = None
+    learning_rate: float = 1.0
+
+
+class BlockView:
+    """One block's stored gradients G [n, d] and query gradients Q [m, d].
+
+    Memory: two arrays of m x d and one of n x m, whatever the number of rows on disk.
+    """
+
+    # Rows widened to float32 at a time; bounds the copy of a float16 tile.
+    TILE_ROWS = 256
+
+    def __init__(self, store: GradientStore, block: int, queries: Tensor) -> None:
+        self.queries = queries
+        self.n = store.n
+        self._store = store
+        self._block = block
+        self._dots: Tensor | None = None
+        self.sq_norms = torch.from_numpy(store.sq_norms[:, block].copy())
+
+    def damping(self, settings: EngineSettings) -> float:
+        """lambda_l: `lambda_override`, or lambda_scale times the mean squared gradient norm of the block."""
+        if settings.lambda_override is not None:
+            return settings.lambda_override
+        return settings.lambda_scale * float(self.sq_norms.mean())
+
+    def tiles(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield (rows covered, gradients [b, d] in storage dtype) over the whole block."""
+        for start, rows in self._store.tiles(self._block, self.TILE_ROWS):
+            yield slice(start, start + len(rows)), torch.from_numpy(rows)
+
+    @property
+    def dots(self) -> Tensor:
+        """D = G Q^T, float64 [n, m]; one read of the block, then kept."""
+        if self._dots is None:
+            self._dots = self.dots_with(self.queries)
+        return self._dots
+
+    def dots_with(self, vectors: Tensor) -> Tensor:
+        """G V^T for other vectors V [m, d] float32: float64 [n, m], one read of the block."""
+        out = torch.empty(self.n, len(vectors), dtype=torch.float64)
+        for rows, tile in self.tiles():
+            out[rows] = query_dots_reference(tile, vectors)
+        return out
+
+    def dots_and_weighted_sum(self, weigh: Callable[[slice, Tensor], Tensor]) -> Tensor:
+        """Return sum_i w_i g_i, float64 [m, d], where weigh(rows, D[rows]) gives the weights [b, m].
+
+        D and the sum come from one read: the tile is still in cache when its weights are known.
+        """
+        dots = torch.empty(self.n, len(self.queries), dtype=torch.float64)
+        total = torch.zeros(self.queries.shape, dtype=torch.float64)
+        for rows, tile in self.tiles():
+            dots[rows] = query_dots_reference(tile, self.queries)
+            accumulate_rows_reference(total, weigh(rows, dots[rows]), tile)
+        self._dots = dots
+        return total
+
+
+class Engine(Protocol):
+    """Scores of one block: float64 [n, m], summed over blocks by the scorer."""
+
+    def __call__(self, view: BlockView, settings: EngineSettings) -> Tensor:
+        """Return the block's contribution to every example's score on every query."""
+
+
+@dataclass(frozen=True)
+class EngineEntry:
+    """A registered engine.
+
+    Attributes:
+        score_block: the engine.
+        curvature_free: linear in the gradients alone, so that `engine.normalize_query` applies.
+        summary: one line for listings.
+    """
+
+    score_block: Engine
+    curvature_free: bool
+    summary: str
+
+
+ENGINES: Registry[EngineEntry] = Registry("engine")
+
+
+def engine(name: str, *, curvature_free: bool) -> Callable[[Engine], Engine]:
+    """Register the decorated function as the engine called `name`; its docstring's first line is its summary."""
+
+    def decorate(score_block: Engine) -> Engine:
+        summary = (score_block.__doc__ or "").strip().splitlines()[0]
+        ENGINES.register(name)(EngineEntry(score_block, curvature_free, summary))
+        return score_block
+
+    return decorate

@@ -1,0 +1,33 @@
+"""DataInf: a closed-form inverse-Hessian-vector product for LoRA."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gradian.engines.base import BlockView, EngineSettings, engine
+
+
+@engine("datainf", curvature_free=False)
+def datainf(view: BlockView, settings: EngineSettings) -> Tensor:
+    """Curvature-corrected influence in closed form (Kwon et al. 2024, arXiv 2310.00902, eq. 5).
+
+    Swapping inverse and sum in (1/n sum_i g_i g_i^T + lambda I)^-1 and applying Sherman-Morrison to each
+    term gives, per block,
+
+        r = (1/lambda) [ g_q - (1/n) sum_i (g_i . g_q) / (lambda + ||g_i||^2) g_i ],   score_j = <r, g_j>.
+
+    Two reads of the block: one for the dot products and r, one for the scores.
+
+    Returns:
+        float64 [n, m]; zeros for a block whose gradients are all zero, where lambda would be zero too.
+    """
+    damping = view.damping(settings)
+    if damping == 0.0:
+        return torch.zeros(view.n, len(view.queries), dtype=torch.float64)
+    scale = 1.0 / (view.n * (damping + view.sq_norms))
+    correction = view.dots_and_weighted_sum(lambda rows, dots: dots * scale[rows, None])
+    r = (view.queries.double() - correction) / damping
+    # float32 cannot hold every 1/lambda: keep the exponent of each row outside the product.
+    size = r.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+    return view.dots_with((r / size).float()) * size.T
