@@ -1,0 +1,93 @@
+"""`gradian attribute`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gradian.cli.options import Adapter, BaseModel, ConfigFile, Dataset
+
+NO_CROSS_CHECK = "none"
+
+
+def attribute(
+    config: ConfigFile = None,
+    dataset: Dataset = None,
+    eval_dataset: Annotated[
+        Path | None,
+        typer.Option(
+            "--eval-dataset",
+            "-e",
+            help="Items describing the capability, with the answers you wanted.",
+            metavar="PATH",
+        ),
+    ] = None,
+    base_model: BaseModel = None,
+    adapter: Adapter = None,
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", "-r", help="Run folder, whose audit joins the report.", metavar="DIR"),
+    ] = None,
+    capability: Annotated[
+        str, typer.Option("--capability", help="Name of the capability in the report.", metavar="NAME")
+    ] = "capability",
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine",
+            help="Engine: datainf, graddot or tracin. [default: the config's, datainf]",
+            metavar="NAME",
+        ),
+    ] = None,
+    cross_check: Annotated[
+        str,
+        typer.Option("--cross-check", help="Second engine for rank agreement, or none.", metavar="NAME"),
+    ] = "graddot",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the report to this folder.", metavar="DIR")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Rebuild the index.")] = False,
+) -> None:
+    """Attribute a capability change to training data, and report the verdict.
+
+    Needs a base model, an adapter and a dataset, from flags or the config. Without an eval dataset
+    there is nothing to explain: the report is then a smoke test and says so.
+
+    \b
+    Example:
+      gradian attribute --base-model meta-llama/Llama-3.2-1B-Instruct \\
+        --adapter runs/my-finetune/adapter --dataset train.jsonl \\
+        --eval-dataset capability_eval.jsonl --capability json_formatting --out reports/
+    """
+    from rich.console import Console
+
+    from gradian.cli.progress import terminal_progress
+    from gradian.config import load_config
+    from gradian.report import terminal
+
+    settings = load_config(
+        config,
+        {
+            "dataset": dataset,
+            "eval_dataset": eval_dataset,
+            "base_model": base_model,
+            "adapter_path": adapter,
+            "run_dir": run,
+        },
+    )
+    from gradian.api import analyze
+
+    report = analyze(
+        settings,
+        capability=capability,
+        engine=engine,
+        cross_check=None if cross_check == NO_CROSS_CHECK else cross_check,
+        out=out,
+        force=force,
+        progress=terminal_progress(),
+    )
+    Console().print(terminal.render(report))
+    if out is not None:
+        typer.echo(f"report: {out / 'report.md'}")

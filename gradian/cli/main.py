@@ -1,0 +1,103 @@
+"""The `gradian` command: its sub-commands, and how an error becomes a message and an exit code.
+
+Exit codes: 0 done, 2 something the user can put right, 1 a fault of Gradian's own (with its traceback),
+130 interrupted, 141 the reader of the output went away.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from gradian.cli.attribute import attribute
+from gradian.cli.doctor import doctor
+from gradian.cli.index import index
+from gradian.cli.init_config import init_config
+from gradian.cli.show_index import show_index
+from gradian.cli.train import train
+from gradian.cli.version import version
+from gradian.errors import GradianError
+
+USER_ERROR = 2
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+class _Group(TyperGroup):
+    """Turns what a command raises into a message and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command; see the module's docstring for the exit codes."""
+        try:
+            result = super().invoke(ctx)
+            # Here and not at interpreter exit, where a closed pipe can only print "Exception ignored".
+            sys.stdout.flush()
+            return result
+        except GradianError as error:
+            _print_error(error)
+            raise typer.Exit(USER_ERROR) from None
+        except KeyboardInterrupt:
+            _say("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            # `gradian show-index ... | head`: what is still buffered has nowhere to go.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(BROKEN_PIPE) from None
+
+
+app = typer.Typer(
+    name="gradian",
+    cls=_Group,
+    help="Find which training example, or which setting, broke a LoRA fine-tune.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    # Plain help: the same text in a terminal, a pipe and a log.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
+)
+for _command, _name in (
+    (doctor, "doctor"),
+    (init_config, "init-config"),
+    (train, "train"),
+    (index, "index"),
+    (attribute, "attribute"),
+    (show_index, "show-index"),
+    (version, "version"),
+):
+    app.command(_name)(_command)
+
+
+def _printable(text: str) -> str:
+    # Messages quote rows and file names, which may hold terminal control sequences.
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"gradian: {_printable(text)}\n")
+
+
+def _print_error(error: GradianError) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    head, _, rest = _printable(str(error)).partition("\n")
+    message = Text.assemble(("error: ", "bold red"), (head, "bold"))
+    if rest:
+        message.append(f"\n{rest}")
+    # soft_wrap leaves line breaks to the terminal, so that a path in a message can be copied whole.
+    Console(stderr=True, highlight=False).print(message, soft_wrap=True)
+
+
+def run() -> None:
+    """Run the command line and exit with its code: the entry point of the `gradian` script."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        # Between two steps of start-up, where no command was running yet.
+        _say("interrupted")
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,17 @@
+"""The options that several commands share, each declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", help="YAML config file; flags override it.", metavar="FILE")
+]
+Dataset = Annotated[Path | None, typer.Option("--dataset", "-d", help="Training dataset.", metavar="PATH")]
+BaseModel = Annotated[
+    str | None, typer.Option("--base-model", "-m", help="Base model id or path.", metavar="ID")
+]
+Adapter = Annotated[Path | None, typer.Option("--adapter", "-a", help="LoRA adapter folder.", metavar="DIR")]

@@ -1,0 +1,52 @@
+"""The starter config file of `gradian init-config`, generated from the schema."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from gradian.config.schema import Config
+
+_FILL_IN = ("base_model", "adapter_path", "dataset", "eval_dataset", "run_dir")
+_WIDTH = 100
+
+
+def _plain(value: Any) -> str:
+    # A JSON scalar, list or mapping is also YAML, with the quoting right for any text.
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _setting(name: str, value: Any, description: str, indent: str, active: bool) -> Iterator[str]:
+    for line in textwrap.wrap(description.replace("`", ""), _WIDTH - len(indent)):
+        yield f"{indent}# {line}"
+    yield f"{indent}{'' if active else '#'}{name}: {_plain(value)}"
+
+
+def starter_yaml(base_model: str = "") -> str:
+    """Return a YAML config that loads as it is and shows every setting with its default.
+
+    The paths to fill in come first; every other setting is commented out (`#name: value`, while
+    explanations are `# words`), so that removing one `#` sets it.
+
+    Args:
+        base_model: model id or path to fill in.
+    """
+    defaults = Config(base_model=base_model)
+    lines = ["# Gradian settings. Remove the # before a setting to change it; flags override this file.", ""]
+    sections: list[tuple[str, BaseModel]] = []
+    fields = Config.model_fields
+    for name in (*_FILL_IN, *(name for name in fields if name not in _FILL_IN)):
+        value = getattr(defaults, name)
+        if isinstance(value, BaseModel):
+            sections.append((name, value))
+            continue
+        lines += _setting(name, value, fields[name].description or "", "", name in _FILL_IN)
+    for name, section in sections:
+        lines += ["", f"# {textwrap.dedent(type(section).__doc__ or '').strip()}", f"{name}:"]
+        for key, field in type(section).model_fields.items():
+            lines += _setting(key, getattr(section, key), field.description or "", "  ", False)
+    return "\n".join(lines) + "\n"

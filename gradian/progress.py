@@ -1,0 +1,30 @@
+"""How long work reports how far it is, without knowing who shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+Advance = Callable[[int], None]
+"""Called with the number of items done since the last call, not with the running total."""
+
+
+class Progress(Protocol):
+    """Something that can show the progress of tasks; tasks may nest."""
+
+    def task(self, title: str, total: int) -> AbstractContextManager[Advance]:
+        """Begin a task of `total` items, ended when the context closes; the value advances it."""
+        ...
+
+
+def _ignore(_: int) -> None:
+    return None
+
+
+class NullProgress:
+    """Shows nothing: the default wherever a progress is optional."""
+
+    def task(self, title: str, total: int) -> AbstractContextManager[Advance]:
+        """Return a context whose value does nothing."""
+        return nullcontext(_ignore)
