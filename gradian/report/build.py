@@ -1,0 +1,227 @@
+"""Puts the parts of a run together into one report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradian import __version__
+from gradian.checks.attribution import (
+    CapabilityFacts,
+    ClusterFacts,
+    VerdictFacts,
+    is_diagnosed,
+    verdict_findings,
+)
+from gradian.report.escape import visible
+from gradian.report.model import (
+    Capability,
+    Cluster,
+    Engines,
+    Excerpt,
+    HarmfulExample,
+    Item,
+    Report,
+    ReportedFinding,
+    ScoredExample,
+    Skipped,
+)
+from gradian.report.summary import summary_lines
+from gradian.types import Example, Finding, FloatArray, Scores
+
+if TYPE_CHECKING:
+    from gradian.clustering.summary import ClusterSummary
+    from gradian.evaluation.capability import CapabilityResult
+
+TOP_EXAMPLES = 20
+"""Rows that the report shows with an excerpt."""
+TOP_PER_ITEM = 3
+"""Most harmful rows named for an eval item."""
+
+
+def build_report(
+    *,
+    examples: Sequence[Example],
+    assignment: Sequence[str],
+    clusters: Sequence[ClusterSummary],
+    scores: FloatArray,
+    relative: FloatArray | None,
+    capability: CapabilityResult | None,
+    query_signal: str,
+    engines: Engines,
+    item_scores: Scores | None = None,
+    findings: Sequence[Finding] = (),
+    provenance: Mapping[str, Any] | None = None,
+    skipped: Sequence[Skipped] = (),
+    clustered: bool = True,
+    require_significant: bool = True,
+    ci_level: float = 0.95,
+) -> Report:
+    """Return the report of one attribution, with the findings on its verdict and its summary.
+
+    Args:
+        examples: the n training rows in dataset order.
+        assignment: [n] cluster id of each row.
+        clusters: most harmful first.
+        scores: float64 [n], the primary engine's.
+        relative: float64 [n], each score divided by its row's gradient norm; None when not computed.
+        capability: None without an eval set.
+        query_signal: what the query gradient was in the end: `contrastive` or `target`.
+        item_scores: [m, n], a query per eval item; `query_ids` are item ids. Items without one are allowed.
+        findings: those of data, model and audit; the findings on the verdict are added here.
+        provenance: JSON data, paths and numpy values.
+        clustered: False when clustering was switched off, so that one cluster means nothing.
+        require_significant: whether the gate is on.
+        ci_level: confidence level of the capability's interval.
+    """
+    ranking = relative if engines.ranked_by == "relative" and relative is not None else scores
+    facts = VerdictFacts(
+        capability=_capability_facts(capability, ci_level) if capability else None,
+        clusters=tuple(_cluster_facts(cluster) for cluster in clusters),
+        clustered=clustered,
+        query_signal=query_signal,
+        primary=engines.primary,
+        cross_check=engines.cross_check,
+        spearman=engines.spearman,
+        relative_spearman=engines.relative_spearman,
+        require_significant=require_significant,
+        top_decile_share=top_decile_share(ranking),
+    )
+    told = sorted([*verdict_findings(facts), *findings], key=lambda finding: finding.severity.rank)
+    n = len(examples)
+    return Report(
+        gradian_version=__version__,
+        diagnosed=is_diagnosed(facts),
+        summary=summary_lines(facts, told),
+        capability=_capability(capability, query_signal, ci_level) if capability else None,
+        clusters=tuple(_cluster(cluster, examples) for cluster in clusters),
+        findings=tuple(ReportedFinding.of(finding) for finding in told),
+        engines=engines,
+        items=_items(capability, item_scores, examples) if capability else (),
+        top_examples=tuple(_excerpt(examples[row]) for row in most_harmful(ranking, TOP_EXAMPLES)),
+        skipped=tuple(skipped),
+        provenance=dict(provenance or {}),
+        examples=tuple(
+            ScoredExample(
+                id=example.id,
+                row=example.position,
+                cluster=assignment[row],
+                score=float(scores[row]),
+                predicted_loss_delta_if_removed=float(scores[row]) / n,
+                relative_score=None if relative is None else float(relative[row]),
+            )
+            for row, example in enumerate(examples)
+        ),
+    )
+
+
+def most_harmful(scores: FloatArray, count: int) -> list[int]:
+    """Return the rows of the `count` most negative scores, most negative first; ties in dataset order."""
+    order = np.argsort(scores, kind="stable")[:count]
+    return [int(row) for row in order if scores[row] < 0]
+
+
+def top_decile_share(scores: FloatArray) -> float | None:
+    """Return the share of all negative influence that the most harmful tenth of the rows holds; None without any."""
+    harm = np.sort(np.clip(-scores, 0.0, None))[::-1]
+    total = float(harm.sum())
+    if not (total > 0 and math.isfinite(total)):
+        return None
+    return float(harm[: max(1, math.ceil(len(harm) / 10))].sum()) / total
+
+
+def _capability_facts(result: CapabilityResult, ci_level: float) -> CapabilityFacts:
+    return CapabilityFacts(
+        name=result.name,
+        metric=result.metric,
+        base=result.base,
+        tuned=result.tuned,
+        delta=result.delta,
+        ci_low=result.ci_low,
+        ci_high=result.ci_high,
+        ci_level=ci_level,
+        n_items=result.n_items,
+        n_flipped=result.n_flipped,
+        verdict=result.verdict,
+        proxy_used=result.proxy_used,
+        regressed_margins=tuple(item.margin for item in result.items if item.regressed),
+        already_failing=tuple(item.example_id for item in result.items if item.base_failed),
+    )
+
+
+def _capability(result: CapabilityResult, query_signal: str, ci_level: float) -> Capability:
+    return Capability(
+        name=result.name,
+        metric=result.metric,
+        base=result.base,
+        tuned=result.tuned,
+        delta=result.delta,
+        ci_low=result.ci_low,
+        ci_high=result.ci_high,
+        n_items=result.n_items,
+        verdict=result.verdict,
+        ci_level=ci_level,
+        proxy_used=result.proxy_used,
+        n_flipped=result.n_flipped,
+        n_already_failing=result.n_already_failing,
+        mean_margin=result.mean_margin,
+        query_signal=query_signal,
+    )
+
+
+def _cluster_facts(cluster: ClusterSummary) -> ClusterFacts:
+    return ClusterFacts(
+        id=cluster.id,
+        label=cluster.label,
+        n=cluster.n,
+        sum=cluster.sum,
+        share_of_negative=cluster.share_of_negative,
+        mean=cluster.mean,
+        relative_mean=cluster.relative_mean,
+    )
+
+
+def _cluster(cluster: ClusterSummary, examples: Sequence[Example]) -> Cluster:
+    return Cluster(
+        id=cluster.id,
+        label=cluster.label,
+        n=cluster.n,
+        sum=cluster.sum,
+        share_of_negative=cluster.share_of_negative,
+        mean=cluster.mean,
+        relative_mean=cluster.relative_mean,
+        excerpts=tuple(_excerpt(examples[row]) for row in cluster.top_examples),
+    )
+
+
+def _excerpt(example: Example) -> Excerpt:
+    return Excerpt(id=example.id, prompt=visible(example.prompt), target=visible(example.target))
+
+
+def _items(
+    result: CapabilityResult, item_scores: Scores | None, examples: Sequence[Example]
+) -> tuple[Item, ...]:
+    by_item = dict(zip(item_scores.query_ids, item_scores.values, strict=True)) if item_scores else {}
+    return tuple(
+        Item(
+            id=item.example_id,
+            prompt=item.prompt,
+            expected=item.expected,
+            base_answer=item.base_text,
+            tuned_answer=item.tuned_text,
+            base_score=item.base_score,
+            tuned_score=item.tuned_score,
+            regressed=item.regressed,
+            margin=item.margin,
+            most_harmful=tuple(
+                HarmfulExample(id=examples[row].id, score=float(by_item[item.example_id][row]))
+                for row in most_harmful(by_item[item.example_id], TOP_PER_ITEM)
+            )
+            if item.example_id in by_item
+            else (),
+        )
+        for item in result.items
+    )

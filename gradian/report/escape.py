@@ -1,0 +1,125 @@
+"""Untrusted text (rows, labels, model output) made safe to show.
+
+Text goes through `visible` first: one line, bounded, with every character that cannot be seen written
+out as an escape. What then reaches Markdown sits in a code span, where nothing is active: no HTML, link,
+image, emphasis, mention or automatic link. Prose of our own may hold figures from outside, so it is escaped
+character by character, and only its backtick pairs become code spans.
+"""
+
+from __future__ import annotations
+
+import re
+
+EXCERPT = 200
+"""Longest excerpt, in characters as shown."""
+
+_SPACES = re.compile(r"[ \t\n\r\f\v\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
+# Printable for Python and yet blank: fillers, the combining joiner, variation selectors (a known way to smuggle text).
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+_ACTIVE = re.compile(r"([\\`*_\[\]|~$])")
+# What opens a block when a line or a list item begins with it.
+_OPENING = re.compile(r"^(?:([#+\-=])|(\d+)([.)]))")
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+# GitHub turns such words into links and mentions whatever their characters are escaped to; not inside code.
+_LINKABLE = re.compile(r"\S*(?:@|://|\bwww\.|\bmailto:|\bxmpp:)\S*", re.IGNORECASE)
+
+
+def visible(text: str, limit: int | None = EXCERPT) -> str:
+    """Return `text` on one line, at most `limit` characters long, with nothing hidden in it.
+
+    Runs of white space become one space. Control, format (bidi, zero-width), private, unassigned and
+    surrogate characters become `\\x1b`, `\\u202e` or `\\U000e0041`. A cut is marked by an ellipsis, which
+    counts, and never splits an escape.
+    """
+    # Bounded before the scan: a row can be megabytes long, and every kept character yields at least one.
+    head = text if limit is None else text[: 64 * (limit + 1)]
+    pieces = [_shown(char) for char in _SPACES.sub(" ", head).strip(" ")]
+    if limit is None:
+        return "".join(pieces)
+    kept: list[str] = []
+    room = limit
+    for index, piece in enumerate(pieces):
+        rest_fits = len(piece) <= room and (
+            len(piece) < room or (index == len(pieces) - 1 and len(head) == len(text))
+        )
+        if not rest_fits:
+            return "".join(kept).rstrip(" ") + "…"
+        kept.append(piece)
+        room -= len(piece)
+    return "".join(kept) if len(head) == len(text) else "".join(kept).rstrip(" ") + "…"
+
+
+def _shown(char: str) -> str:
+    if char.isprintable() and not _BLANK.match(char):
+        return char
+    code = ord(char)
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def encodable(text: str) -> str:
+    """Return `text` with lone surrogates, which UTF-8 cannot hold, written as `\\udXXX`."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def markdown_code(text: str, limit: int | None = EXCERPT) -> str:
+    """Return untrusted `text` as a Markdown code span that it cannot close, fit for a table cell too."""
+    shown = visible(text, limit)
+    if not shown:
+        return "*(empty)*"
+    runs = re.findall(r"`+", shown)
+    fence = "`" * (max((len(run) for run in runs), default=0) + 1)
+    pad = " " if shown[0] == "`" or shown[-1] == "`" else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def markdown_cell(text: str, limit: int | None = EXCERPT) -> str:
+    """Return untrusted `text` as a code span for a table cell, where a pipe would end the cell."""
+    return markdown_code(text, limit).replace("|", "\\|")
+
+
+def markdown_prose(text: str) -> str:
+    """Return a sentence with every active character escaped; its backtick pairs become code spans."""
+    # An odd number of backticks leaves the last one alone: it is text.
+    parts = visible(text, None).split("`")
+    if len(parts) % 2 == 0:
+        parts[-2:] = ["`".join(parts[-2:])]
+    pieces = []
+    for index, part in enumerate(parts):
+        if index % 2 == 0:
+            pieces.append(_escaped_words(part))
+        else:
+            pieces.append(markdown_code(part, None) if part.strip(" ") else "\\`" + part + "\\`")
+    return _OPENING.sub(lambda opening: _escaped_opening(*opening.groups()), "".join(pieces))
+
+
+def _escaped_opening(mark: str | None, number: str | None, delimiter: str | None) -> str:
+    return f"\\{mark}" if mark else f"{number}\\{delimiter}"
+
+
+def _escaped_words(text: str) -> str:
+    done, end = [], 0
+    for word in _LINKABLE.finditer(text):
+        done += [_escaped(text[end : word.start()]), markdown_code(word.group(), None)]
+        end = word.end()
+    return "".join([*done, _escaped(text[end:])])
+
+
+def _escaped(text: str) -> str:
+    escaped = _ACTIVE.sub(r"\\\1", text)
+    return "".join(_ENTITIES.get(char, char) for char in escaped)
+
+
+def fenced(text: str, info: str = "") -> str:
+    """Return `text` in a fenced block with a fence longer than any run of backticks inside."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{info}\n{text}\n{fence}"
+
+
+def quoted(text: str, limit: int = 80) -> str:
+    """Return untrusted `text` for use inside a sentence: visible, bounded, between backticks of its own."""
+    return "`" + (visible(text, limit).replace("`", "'") or "(empty)") + "`"
