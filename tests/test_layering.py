@@ -29,6 +29,7 @@ LEVELS = {
     "clustering": 5,
     "checks": 5,
     "report": 6,
+    "session": 7,
     "attribution": 7,
     "api": 7,
     "cli": 7,
