@@ -55,10 +55,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class Message:
-    """One turn of a conversation."""
+    """One turn of a conversation.
+
+    Attributes:
+        role: `system`, `user`, `assistant`, `tool`, or whatever else the row says.
+        content: the turn's text; empty where the row has null.
+        extra: the turn's other fields (`tool_calls`, `tool_call_id`, `name`, ...), handed to the chat
+            template as they are; None when there are none.
+    """
 
     role: str
     content: str
+    extra: Mapping[str, Any] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True)
@@ -69,11 +77,14 @@ class Example:
         id: `sha256(canonical row)[:12]-position`.
         position: 0-based row in dataset order.
         shape: the row shape it was read as (`messages`, `prompt_completion`, `question_answer`,
-            `input_output`, `instruction`, `text`).
+            `input_output`, `instruction`, `text`; `unknown` for a row that has no known keys and is
+            taken as raw text).
         messages: the turns; empty for a `text` row.
         text: the raw text of a `text` row, else None.
         cluster: the row's declared `cluster_id` or `cluster`, as text, else None.
         tools: the row's tool definitions, handed to the chat template, else None.
+        problem: why the row cannot be used (an image part, a turn without a role), else None. Such a row
+            keeps its place, so positions stay those of the file, and encodes to a RowError.
     """
 
     id: str
@@ -82,7 +93,8 @@ class Example:
     messages: tuple[Message, ...] = ()
     text: str | None = None
     cluster: str | None = None
-    tools: tuple[Mapping[str, Any], ...] | None = None
+    tools: tuple[Mapping[str, Any], ...] | None = field(default=None, hash=False)
+    problem: str | None = None
 
     @property
     def prompt(self) -> str:
