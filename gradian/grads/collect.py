@@ -1,0 +1,282 @@
+"""From encoded examples to per-example gradients, and from those to an index on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# The strategies register themselves.
+import gradian.grads.hooks
+import gradian.grads.loop  # noqa: F401
+from gradian.config.schema import GradsConfig
+from gradian.data.collate import length_batches, pad_batch
+from gradian.errors import NonFiniteError
+from gradian.grads.loss import TokenBatch, pad_token
+from gradian.grads.memory import explain_out_of_memory
+from gradian.grads.strategy import STRATEGIES
+from gradian.model.load import LoadedModel, freeze_for_gradients
+from gradian.model.lora import coverage_findings, find_blocks
+from gradian.types import BlockSpec, EncodedExample, Finding, FloatArray, IntArray, Severity
+
+if TYPE_CHECKING:
+    from gradian.store.writer import IndexWriter
+
+_STORAGE = {"float32": torch.float32, "float16": torch.float16}
+
+
+@dataclass(frozen=True, eq=False)
+class GradientBatch:
+    """Gradients of some examples.
+
+    Attributes:
+        indices: int64 [b]; positions into the sequence that was given.
+        loss: float64 [b], nats; NaN marks an example that was skipped as non-finite.
+        blocks: per block [b, d_l], on the CPU.
+    """
+
+    indices: IntArray
+    loss: FloatArray
+    blocks: list[Tensor]
+
+
+class GradientCollector:
+    """Per-example gradients of one model under one gradient specification.
+
+    Args:
+        loaded: the model with its adapter.
+        grads: the gradient specification.
+        seed: seeds torch's generators before each batch, for model code that draws random numbers.
+        skip_nonfinite: give an example whose loss or gradient is not finite a zero gradient and a finding,
+            instead of stopping.
+
+    Raises:
+        NoLoraBlocksError: the adapter has no block to differentiate with respect to.
+    """
+
+    def __init__(
+        self, loaded: LoadedModel, grads: GradsConfig, seed: int, *, skip_nonfinite: bool = False
+    ) -> None:
+        self.loaded = loaded
+        self.grads = grads
+        self.seed = seed
+        self.skip_nonfinite = skip_nonfinite
+        self._strategy = STRATEGIES[grads.strategy]
+        self._blocks = find_blocks(loaded.model, grads.module_filter, grads.block_granularity)
+        self._unsupervised: dict[str, None] = {}
+        self._skipped: dict[str, None] = {}
+
+    @property
+    def specs(self) -> tuple[BlockSpec, ...]:
+        """The blocks of each gradient, in order."""
+        return self._blocks.specs
+
+    @property
+    def coverage(self) -> float:
+        """Share of the adapter's trained parameters that gradients can cover."""
+        return self._blocks.coverage
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the examples so far and the adapter have to say."""
+        found = [*self.loaded.findings, *coverage_findings(self._blocks)]
+        if self._unsupervised:
+            found.append(_unsupervised_finding(tuple(self._unsupervised)))
+        if self._skipped:
+            found.append(skipped_finding(tuple(self._skipped)))
+        return tuple(found)
+
+    def note_unsupervised(self, encoded: Sequence[EncodedExample]) -> None:
+        """Record the examples that train on nothing, so that `findings` reports them."""
+        self._unsupervised.update(dict.fromkeys(e.id for e in encoded if not e.n_supervised))
+
+    def batches(self, encoded: Sequence[EncodedExample]) -> Iterator[GradientBatch]:
+        """Yield the gradients of all examples in the storage dtype, normalised as configured.
+
+        Batches come longest first; examples without a supervised token come last, with exact zeros. How
+        examples share batches depends only on their lengths and on `grads.batch_size`.
+
+        Raises:
+            NonFiniteError: a loss, a gradient or its stored value is not finite.
+            DeviceMemoryError: the device has no memory for a batch.
+        """
+        storage = _STORAGE[self.grads.storage_dtype]
+        for indices, loss, blocks in self._captured(encoded):
+            rows = [encoded[int(i)] for i in indices]
+            blocks = self._normalised(blocks, rows)
+            stored = [block.to(storage) for block in blocks]
+            if storage == torch.float16:
+                self._check_stored(stored, rows)
+            yield GradientBatch(indices, loss, [block.cpu() for block in stored])
+
+    def gradients(self, encoded: Sequence[EncodedExample]) -> list[Tensor]:
+        """Return per block the gradients [n, d_l] of all examples in order, float32 on the CPU.
+
+        For queries: never normalised (a query is a difference of gradients) and never cast to the storage
+        dtype.
+
+        Raises:
+            NonFiniteError: a loss or a gradient is not finite.
+            DeviceMemoryError: the device has no memory for a batch.
+        """
+        result = [torch.zeros(len(encoded), spec.size) for spec in self.specs]
+        for indices, _, blocks in self._captured(encoded):
+            at = torch.from_numpy(indices)
+            for whole, part in zip(result, blocks, strict=True):
+                whole[at] = part.to("cpu", torch.float32)
+        return result
+
+    def _captured(
+        self, encoded: Sequence[EncodedExample]
+    ) -> Iterator[tuple[IntArray, FloatArray, list[Tensor]]]:
+        """Yield (indices [b], loss [b], blocks on the device), checked to be finite."""
+        self.note_unsupervised(encoded)
+        live = np.array([i for i, e in enumerate(encoded) if e.n_supervised], dtype=np.int64)
+        silent = np.array([i for i, e in enumerate(encoded) if not e.n_supervised], dtype=np.int64)
+        freeze_for_gradients(self.loaded.model)
+        for batch in length_batches([len(encoded[int(i)]) for i in live], self.grads.batch_size):
+            indices = live[batch]
+            loss, blocks = self._one_batch([encoded[int(i)] for i in indices])
+            yield indices, loss, blocks
+        for start in range(0, len(silent), self.grads.batch_size):
+            indices = silent[start : start + self.grads.batch_size]
+            yield indices, np.zeros(len(indices)), [torch.zeros(len(indices), s.size) for s in self.specs]
+
+    def _one_batch(self, rows: list[EncodedExample]) -> tuple[FloatArray, list[Tensor]]:
+        with explain_out_of_memory(rows, "grads.batch_size"), torch.random.fork_rng():
+            torch.manual_seed(self.seed)
+            padded = pad_batch(rows, pad_token(self.loaded.tokenizer))
+            tokens = TokenBatch.from_padded(padded, self.loaded.device)
+            captured = self._strategy(self.loaded.model, self._blocks, tokens, self.grads.loss_reduction)
+            loss = captured.losses.double().cpu().numpy()
+            largest = torch.stack([_largest(block).cpu() for block in captured.blocks]).numpy()
+        bad = ~np.isfinite(loss) | ~np.isfinite(largest).all(axis=0)
+        if bad.any():
+            if not self.skip_nonfinite:
+                raise self._nonfinite(rows, loss, largest, int(np.flatnonzero(bad)[0]))
+            self._skipped.update(dict.fromkeys(rows[int(i)].id for i in np.flatnonzero(bad)))
+            loss[bad] = np.nan
+            for block in captured.blocks:
+                block[torch.from_numpy(bad).to(block.device)] = 0.0
+        return loss, captured.blocks
+
+    def _nonfinite(
+        self, rows: list[EncodedExample], loss: FloatArray, largest: FloatArray, row: int
+    ) -> NonFiniteError:
+        example = rows[row]
+        blocks = np.flatnonzero(~np.isfinite(largest[:, row]))
+        if not np.isfinite(loss[row]):
+            found = f"a loss of {loss[row]}"
+        else:
+            found = f"a gradient with NaN or infinity in {self.specs[int(blocks[0])].name}"
+        return NonFiniteError(
+            "the example's loss or gradient is not finite",
+            where=f"example {example.id} (row {example.position})",
+            found=f"{found} ({len(blocks)} of {len(self.specs)} blocks)",
+            fix="set dtype to float32 or bfloat16 if the model runs in float16; look at the row; "
+            "--skip-nonfinite stores a zero gradient for such rows and lists them",
+        )
+
+    def _normalised(self, blocks: list[Tensor], rows: list[EncodedExample]) -> list[Tensor]:
+        if self.grads.normalization == "none":
+            return blocks
+        if self.grads.normalization == "l2":
+            squares = [
+                torch.linalg.vector_norm(block, dim=1, dtype=torch.float32).square() for block in blocks
+            ]
+            size = torch.stack(squares).sum(dim=0).sqrt()
+        else:
+            counts = [float(row.n_supervised) for row in rows]
+            size = torch.tensor(counts, dtype=torch.float32, device=blocks[0].device)
+        size = torch.where(size > 0, size, torch.ones_like(size))
+        return [block / size[:, None] for block in blocks]
+
+    def _check_stored(self, stored: list[Tensor], rows: list[EncodedExample]) -> None:
+        for spec, block in zip(self.specs, stored, strict=True):
+            overflow = ~torch.isfinite(_largest(block))
+            if bool(overflow.any()):
+                row = rows[int(overflow.nonzero()[0])]
+                raise NonFiniteError(
+                    "the gradient does not fit into float16, which ends at 65504",
+                    where=f"example {row.id} (row {row.position}), {spec.name}",
+                    fix="set grads.storage_dtype to float32, or grads.loss_reduction to mean",
+                )
+
+
+def _largest(block: Tensor) -> Tensor:
+    """Return the largest magnitude of each row [b]; NaN where a row holds one."""
+    largest: Tensor = torch.linalg.vector_norm(block, ord=float("inf"), dim=1).float()
+    return largest
+
+
+def _unsupervised_finding(ids: tuple[str, ...]) -> Finding:
+    return Finding(
+        id="data.no_supervised_tokens",
+        severity=Severity.MEDIUM,
+        title=f"{len(ids)} examples train on nothing",
+        evidence="They have no supervised token (an empty target, or one that was cut off), so their loss and "
+        "gradient are exactly zero.",
+        fix="drop the rows, or raise grads.max_seq_length if truncation removed their targets",
+        example_ids=ids,
+        figures={"count": len(ids)},
+    )
+
+
+def skipped_finding(ids: tuple[str, ...]) -> Finding:
+    """Return the finding for examples whose gradient was replaced by zero because it was not finite."""
+    return Finding(
+        id="attribution.nonfinite_skipped",
+        severity=Severity.HIGH,
+        title=f"{len(ids)} examples were skipped: their loss or gradient is not finite",
+        evidence="They are stored with a gradient of zero and a loss of NaN, and their scores say nothing.",
+        fix="look at these rows; set dtype to float32 or bfloat16 if the model ran in float16",
+        example_ids=ids,
+        figures={"count": len(ids)},
+    )
+
+
+def build_index(
+    collector: GradientCollector,
+    encoded: Sequence[EncodedExample],
+    writer: IndexWriter,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Write every chunk that the index still lacks.
+
+    Batches never cross a chunk's border, so a chunk's bytes do not depend on which chunks were there before.
+    Chunks are built in the order of their most expensive batch: what does not fit into memory fails first.
+
+    Args:
+        collector: makes the gradients.
+        encoded: all examples of the index, in dataset order.
+        writer: the open index.
+        progress: called with the number of examples done after each batch.
+
+    Raises:
+        NonFiniteError, DeviceMemoryError: as `GradientCollector.batches`.
+        StoreError: the index cannot be written.
+    """
+    collector.note_unsupervised(encoded)
+
+    def cost(number: int) -> int:
+        # The longest rows decide; the batches of a chunk are longest first.
+        lengths = sorted((len(encoded[i]) for i in writer.chunk_rows(number)), reverse=True)
+        return sum(lengths[: collector.grads.batch_size])
+
+    for number in sorted(writer.pending, key=lambda number: (-cost(number), number)):
+        rows = np.arange(writer.chunk_rows(number).start, writer.chunk_rows(number).stop, dtype=np.int64)
+        part = [encoded[int(i)] for i in rows]
+        with writer.chunk(number) as chunk:
+            for batch in collector.batches(part):
+                at = rows[batch.indices]
+                for block, values in enumerate(batch.blocks):
+                    chunk.write_block(block, at, values.numpy())
+                counts = np.array([part[int(i)].n_supervised for i in batch.indices], dtype=np.int64)
+                chunk.write_examples(at, batch.loss, counts)
+                if progress is not None:
+                    progress(len(at))

@@ -1,0 +1,276 @@
+"""Putting a PEFT LoRA adapter on a base model, and refusing to go on with anything but all of it.
+
+PEFT itself only warns when adapter tensors are missing or left over, and then goes on with random weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradian.errors import AdapterError
+from gradian.model.checkpoint import ADAPTER_CONFIG, adapter_folder, adapter_weights, other_adapters
+from gradian.model.lora import trained_parameters
+from gradian.types import Finding, Severity
+
+_PREFIX = "base_model.model."
+# These initialisations rewrite the base weights, so the saved A and B mean nothing without that step.
+_REWRITES_BASE = ("pissa", "olora", "corda", "loftq")
+_QUANTISED_NAME = re.compile(r"(?i)(bnb|[48]bit|int[48]|gptq|awq)(?![a-z])")
+_LORA_TENSOR = re.compile(r"^(?P<module>.+?)\.lora_(?:A|B|embedding_A|embedding_B|magnitude_vector)\b")
+
+
+@dataclass(frozen=True, eq=False)
+class Attached:
+    """A base model with its adapter on.
+
+    Attributes:
+        model: the PeftModel.
+        base_values: the base's own values of parameters that the adapter file overwrites (trained biases,
+            saved embeddings), by name in the PeftModel; to be put back when base scores are taken.
+        findings: what the folder has to say.
+    """
+
+    model: Any
+    base_values: Mapping[str, Tensor]
+    findings: tuple[Finding, ...]
+
+
+def _listed(names: Iterable[str], most: int = 5) -> str:
+    names = list(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def read_adapter_config(folder: Path) -> dict[str, Any]:
+    """Return an adapter's configuration as it stands in the file.
+
+    Raises:
+        AdapterError: the file is not JSON, or the adapter is not a LoRA for a causal language model.
+    """
+    path = folder / ADAPTER_CONFIG
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise AdapterError("cannot be read as JSON", where=str(path), found=str(error)) from None
+    if not isinstance(raw, dict):
+        raise AdapterError("is not a JSON object", where=str(path), found=type(raw).__name__)
+    if raw.get("peft_type") != "LORA":
+        raise AdapterError(
+            "only LoRA adapters can be attributed",
+            where=str(path),
+            found=f"peft_type {raw.get('peft_type')!r}",
+        )
+    if raw.get("task_type") not in (None, "CAUSAL_LM"):
+        raise AdapterError(
+            "the adapter is not for a causal language model",
+            where=str(path),
+            found=f"task_type {raw['task_type']!r}",
+            expected="CAUSAL_LM",
+        )
+    initialisation = raw.get("init_lora_weights")
+    if isinstance(initialisation, str) and initialisation.startswith(_REWRITES_BASE):
+        raise AdapterError(
+            "the adapter only fits a base model whose weights its initialisation rewrote",
+            where=str(path),
+            found=f"init_lora_weights {initialisation!r}",
+            fix="convert it to a plain LoRA (PEFT: save_pretrained(..., path_initial_model_for_weight_conversion=...))",
+        )
+    return raw
+
+
+def read_adapter_tensors(folder: Path) -> dict[str, Tensor]:
+    """Return an adapter's tensors by their names in the file, on the CPU; a pickle is read as tensors only.
+
+    Raises:
+        AdapterError: the file cannot be read, holds something else than tensors, or a NaN or an infinity.
+    """
+    path = adapter_weights(folder)
+    tensors: Any
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            tensors = load_file(path)
+        else:
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # noqa: BLE001 - safetensors and pickle raise many kinds, all meaning this
+        raise AdapterError(
+            "the adapter's weights cannot be read",
+            where=str(path),
+            found=(str(error).splitlines() or [type(error).__name__])[0],
+            fix="copy the file again; convert a pickle to safetensors if it holds more than tensors",
+        ) from None
+    if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
+        raise AdapterError("the adapter's weights are not a table of tensors", where=str(path))
+    broken = [name for name, value in tensors.items() if not bool(torch.isfinite(value).all())]
+    if broken:
+        raise AdapterError(
+            f"{len(broken)} of {len(tensors)} adapter tensors hold NaN or infinity",
+            where=str(path),
+            found=_listed(broken),
+            fix="the fine-tune diverged: use an earlier checkpoint",
+        )
+    return tensors
+
+
+def _peft_config(raw: Mapping[str, Any], folder: Path) -> tuple[Any, list[Finding]]:
+    """Build the LoraConfig from what this PEFT knows, with a finding for each set option that it does not."""
+    from peft import LoraConfig
+
+    known = {field.name for field in dataclasses.fields(LoraConfig)}
+    unknown = [key for key, value in raw.items() if key not in known and value]
+    findings = [
+        Finding(
+            id="model.unknown_adapter_option",
+            severity=Severity.MEDIUM,
+            title=f"The adapter sets {key!r}, which this PEFT does not know",
+            evidence=f"{folder / ADAPTER_CONFIG} was written by PEFT {raw.get('peft_version', 'unknown')}. "
+            "The adapter may compute something else than what is attributed.",
+            fix="upgrade peft, or train without the option",
+            figures={"key": key},
+        )
+        for key in unknown
+    ]
+    ignored = {"peft_type", "auto_mapping", "runtime_config"}
+    settings = {key: value for key, value in raw.items() if key in known - ignored}
+    try:
+        config = LoraConfig(**settings)
+    except (TypeError, ValueError) as error:
+        raise AdapterError(
+            "PEFT refuses the configuration", where=str(folder / ADAPTER_CONFIG), found=str(error)
+        ) from None
+    config.inference_mode = True
+    return config, findings
+
+
+def _tensor_modules(tensors: Iterable[str]) -> list[str]:
+    """Return the base model's modules that adapter tensors belong to, in file order."""
+    names = (_LORA_TENSOR.match(name.removeprefix(_PREFIX)) for name in tensors)
+    return list(dict.fromkeys(match["module"] for match in names if match))
+
+
+def _fit_targets(config: Any, base: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> list[Finding]:
+    """Compare the configured targets with the tensors; narrow a regular expression to what was saved.
+
+    A regular expression such as unsloth's matches layers that another model class would have had. A list
+    names what was meant, so a listed layer without tensors stays and is missed when the tensors load.
+    """
+    modules = _tensor_modules(tensors)
+    targets = config.target_modules
+    idle: list[str] = []
+    if isinstance(targets, str) and targets != "all-linear" and modules:
+        linears = (name for name, module in base.named_modules() if isinstance(module, nn.Linear))
+        idle = [name for name in linears if re.fullmatch(targets, name) and name not in modules]
+        if idle:
+            config.target_modules = set(modules)
+    elif targets is not None and not isinstance(targets, str):
+        idle = [t for t in sorted(targets) if not any(m == t or m.endswith(f".{t}") for m in modules)]
+    return [
+        Finding(
+            id="model.target_without_tensor",
+            severity=Severity.LOW,
+            title=f"{len(idle)} target modules of the adapter have no tensor: {_listed(idle, 3)}",
+            evidence=f"{folder / ADAPTER_CONFIG} targets them, but training put no LoRA there "
+            "(PEFT skips a target that does not match, for instance under layers_to_transform).",
+            fix="check target_modules if these layers were meant to be trained",
+            figures={"targets": idle},
+        )
+    ] * bool(idle)
+
+
+def _folder_findings(raw: Mapping[str, Any], folder: Path) -> list[Finding]:
+    findings = []
+    trained_on = str(raw.get("base_model_name_or_path") or "")
+    if _QUANTISED_NAME.search(trained_on):
+        findings.append(
+            Finding(
+                id="model.quantised_base",
+                severity=Severity.LOW,
+                title=f"The adapter was trained on a quantised base ({trained_on})",
+                evidence="Gradients are taken on the base model given here, in full precision; they differ a "
+                "little from those of the quantised model that was trained.",
+                fix="pass the 16-bit model that the quantised one was made from as the base model",
+                figures={"trained_on": trained_on},
+            )
+        )
+    others = [name for name in other_adapters(folder) if not name.startswith("checkpoint-")]
+    if others:
+        findings.append(
+            Finding(
+                id="model.other_adapters",
+                severity=Severity.LOW,
+                title=f"The folder holds further adapters that are not read: {_listed(others)}",
+                evidence=f"Attributed is the adapter at the top of {folder}.",
+                fix="pass a sub-folder to attribute that one",
+                figures={"adapters": others},
+            )
+        )
+    return findings
+
+
+def attach_adapter(base: Any, adapter_path: str) -> Attached:
+    """Put the adapter on `base` (which is changed) and check that every tensor found its place.
+
+    Raises:
+        AdapterError: the folder, its configuration or its tensors are not those of one complete LoRA
+            adapter for this base model.
+    """
+    from peft import PeftModelForCausalLM, set_peft_model_state_dict
+
+    folder = adapter_folder(adapter_path)
+    raw = read_adapter_config(folder)
+    tensors = read_adapter_tensors(folder)
+    config, findings = _peft_config(raw, folder)
+    findings += _fit_targets(config, base, tensors, folder)
+    findings += _folder_findings(raw, folder)
+
+    before = dict(base.state_dict())
+    overwritten = {name.removeprefix(_PREFIX).replace(".base_layer", "") for name in tensors} & set(before)
+    originals = {name: before[name].clone() for name in overwritten}
+    del before
+    weights = adapter_weights(folder)
+    try:
+        model = PeftModelForCausalLM(base, config)
+    except (ValueError, TypeError) as error:
+        raise AdapterError(
+            "PEFT cannot put the adapter on this base model",
+            where=str(folder),
+            found=(str(error).splitlines() or [""])[0],
+            fix="check that the base model is the one the adapter was trained on",
+        ) from None
+    try:
+        result = set_peft_model_state_dict(model, tensors)
+    except (RuntimeError, KeyError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if "size mismatch" in line] or [str(error)]
+        resized = any("embed" in line or "lm_head" in line for line in lines)
+        raise AdapterError(
+            "the adapter's tensors do not fit the base model",
+            where=str(weights),
+            found=_listed(lines, 3),
+            fix="the vocabulary was resized for training: pass the resized base model"
+            if resized
+            else "check that the base model is the one the adapter was trained on",
+        ) from None
+    missing = sorted(set(result.missing_keys) & set(trained_parameters(model)))
+    if missing or result.unexpected_keys:
+        found = [f"missing: {_listed(missing)}"] * bool(missing)
+        found += [f"unexpected: {_listed(result.unexpected_keys)}"] * bool(result.unexpected_keys)
+        raise AdapterError(
+            f"{len(missing)} adapter tensors are missing and {len(result.unexpected_keys)} have no place",
+            where=str(weights),
+            found="; ".join(found),
+            expected=f"exactly the tensors that {ADAPTER_CONFIG} describes on this base model",
+            fix="check that the base model is the one the adapter was trained on, and that the file is whole",
+        )
+    places = {name.removeprefix(_PREFIX).replace(".base_layer", ""): name for name in model.state_dict()}
+    base_values = {places[name]: value for name, value in originals.items()}
+    return Attached(model, base_values, tuple(findings))

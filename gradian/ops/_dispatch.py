@@ -1,0 +1,161 @@
+"""Which implementation of an operation runs: the one place where fast paths attach.
+
+`impl=` beats the environment variable `GRADIAN_OPS` (`auto`, `reference`, `native` or `triton`), which
+beats `auto`. An explicit choice that cannot run raises OpUnavailableError with the reason; `auto` decides on
+device, dtype and what is installed, never by catching a kernel's error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from gradian.errors import OpUnavailableError
+from gradian.registry import Registry
+
+ENVIRONMENT_VARIABLE = "GRADIAN_OPS"
+CHOICES = ("auto", "reference", "native", "triton")
+# What `auto` tries, best first. `reference` runs everywhere, so the search always ends.
+_PREFERENCE = ("triton", "native", "reference")
+
+F = TypeVar("F", bound=Callable[..., Any])
+Supports = Callable[[torch.device, torch.dtype], "str | None"]
+
+
+@cache
+def _missing_backend(name: str) -> str | None:
+    """Why a backend's code cannot be imported here, or None when it can."""
+    module = {"native": "gradian._native", "triton": "gradian.kernels"}.get(name)
+    if module is None:
+        return None
+    try:
+        import_module(module)
+    except ImportError as error:
+        return f"{module} cannot be imported ({error})"
+    return None
+
+
+def _anywhere(device: torch.device, dtype: torch.dtype) -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Implementation(Generic[F]):
+    """One way to compute an operation.
+
+    Attributes:
+        function: the computation.
+        supports: given device and dtype of the first tensor, the reason why it cannot run, or None.
+    """
+
+    function: F
+    supports: Supports
+
+
+@dataclass
+class Op(Generic[F]):
+    """An operation and its implementations by backend name."""
+
+    name: str
+    implementations: dict[str, Implementation[F]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        OPS.register(self.name)(self)
+
+    def implementation(self, backend: str, supports: Supports = _anywhere) -> Callable[[F], F]:
+        """Return a decorator that files a function as this operation's `backend` implementation."""
+        if backend not in CHOICES[1:]:
+            raise ValueError(f"unknown backend {backend!r}: one of {CHOICES[1:]}")
+
+        def decorate(function: F) -> F:
+            self.implementations[backend] = Implementation(function, supports)
+            return function
+
+        return decorate
+
+    def obstacle(self, backend: str, device: torch.device, dtype: torch.dtype) -> str | None:
+        """Why `backend` cannot run this operation on these tensors, or None when it can."""
+        if backend not in self.implementations:
+            return f"{self.name} has no {backend} implementation"
+        return _missing_backend(backend) or self.implementations[backend].supports(device, dtype)
+
+    def backend(self, device: torch.device, dtype: torch.dtype, impl: str | None = None) -> str:
+        """Return the name of the backend that will run.
+
+        Raises:
+            OpUnavailableError: an explicit choice is unknown or cannot run.
+        """
+        choice = impl if impl is not None else os.environ.get(ENVIRONMENT_VARIABLE, "auto")
+        source = "impl" if impl is not None else ENVIRONMENT_VARIABLE
+        if choice not in CHOICES:
+            raise OpUnavailableError(
+                "no such implementation",
+                where=source,
+                found=repr(choice),
+                expected=f"one of {', '.join(CHOICES)}",
+            )
+        if choice != "auto":
+            reason = self.obstacle(choice, device, dtype)
+            if reason is not None:
+                raise OpUnavailableError(
+                    f"{self.name} cannot run as {choice} here",
+                    where=source,
+                    found=f"{reason} (tensors on {device.type}, {dtype})",
+                    fix=f"{ENVIRONMENT_VARIABLE}=auto picks what can run",
+                )
+            return choice
+        return next(name for name in _PREFERENCE if self.obstacle(name, device, dtype) is None)
+
+    def choose(self, like: torch.Tensor, impl: str | None = None) -> F:
+        """Return the function that will run on tensors of the device and dtype of `like`."""
+        return self.implementations[self.backend(like.device, like.dtype, impl)].function
+
+
+OPS: Registry[Op[Any]] = Registry("operation")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What runs for one operation, and why not the others.
+
+    Attributes:
+        op: the operation.
+        backend: what `auto` or `GRADIAN_OPS` picks; `unavailable` when that choice cannot run.
+        reasons: per backend that cannot run, the reason.
+    """
+
+    op: str
+    backend: str
+    reasons: dict[str, str]
+
+
+def decision_table(
+    device: torch.device | None = None, dtype: torch.dtype = torch.float32
+) -> tuple[Decision, ...]:
+    """Return, for every operation in order of registration, what runs on `device` (the CPU if None)."""
+    # The operations register when their modules are imported.
+    import gradian.ops as package
+
+    package.load_all()
+    where = device if device is not None else torch.device("cpu")
+    table = []
+    for name, op in sorted(OPS.items()):
+        obstacles = {backend: op.obstacle(backend, where, dtype) for backend in CHOICES[1:]}
+        reasons = {backend: reason for backend, reason in obstacles.items() if reason is not None}
+        try:
+            backend = op.backend(where, dtype)
+        except OpUnavailableError:
+            backend = "unavailable"
+        table.append(Decision(name, backend, reasons))
+    return tuple(table)
+
+
+def decisions(device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> dict[str, str]:
+    """Return the backend that runs each operation on `device` (the CPU if None), by name."""
+    return {decision.op: decision.backend for decision in decision_table(device, dtype)}
