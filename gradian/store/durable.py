@@ -1,0 +1,254 @@
+"""Files that are either whole or not there, whatever happens in between.
+
+A file is written under a temporary name (`*.partial`) at its final size, flushed, renamed, and the rename is
+flushed. Space is allocated, never mapped sparse: a full disk is an error of a call here, not a SIGBUS later.
+
+The temporary name says who writes it (host, process, start of the process), so that a second writer, on
+a file system whose locks do nothing, removes the leavings of the dead and not the work of the living.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gradian.errors import DiskSpaceError, StoreError
+from gradian.store.format import checksum_file
+
+_SUFFIX = ".partial"
+_OWNER = re.compile(r"\.([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}\.partial$")
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+_ZEROS = bytes(1 << 20)
+
+# Temporary names that this very process is writing now.
+_active: set[str] = set()
+
+
+@contextmanager
+def store_errors(where: Path) -> Iterator[None]:
+    """Turn what the file system refuses into a typed error that says what to do.
+
+    Raises:
+        DiskSpaceError: the disk or the quota is full.
+        StoreError: anything else.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno in _NO_SPACE:
+            raise DiskSpaceError(
+                f"the index does not fit ({reason})",
+                where=str(where),
+                fix="free space, or give another cache_dir; what was committed is kept, and the same command goes on from there",
+            ) from error
+        if error.errno in _NOT_ALLOWED:
+            raise StoreError(
+                f"the index cannot be written here ({reason})",
+                where=str(where),
+                fix="give a cache_dir that can be written; a read-only cache serves whole indexes only",
+            ) from error
+        raise StoreError(
+            f"the index could not be written ({reason})",
+            where=str(where),
+            fix="run the same command again: it goes on from the last committed chunk",
+        ) from error
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents, each flushed into its parent."""
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+        sync_folder(folder.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Flush a folder's own entries: a rename is not on the disk before that."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        # Some network file systems have no such call for folders.
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, data: bytes | memoryview, offset: int | None = None) -> None:
+    """Write all the bytes, at `offset` or (None) at the descriptor's own position."""
+    view = memoryview(data)
+    while len(view):
+        done = os.write(fd, view) if offset is None else os.pwrite(fd, view, offset)
+        view = view[done:]
+        offset = None if offset is None else offset + done
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Add a line to a file and flush it."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        write_all(fd, line)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put a small file in place whole, or leave what was there."""
+    partial = PartialFile(path, len(data))
+    try:
+        partial.write_at(data, 0)
+        partial.commit()
+    except BaseException:
+        partial.discard()
+        raise
+
+
+class PartialFile:
+    """A file under a temporary name, with its space allocated.
+
+    Args:
+        target: the name it gets when it is whole.
+        size: its final size in bytes.
+    """
+
+    def __init__(self, target: Path, size: int) -> None:
+        self.target = target
+        self.size = size
+        self._path = temporary_path(target)
+        _active.add(self._path.name)
+        self._fd = -1
+        try:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            _allocate(self._fd, size)
+        except BaseException:
+            self.discard()
+            raise
+
+    def write_at(self, data: bytes | memoryview, offset: int) -> None:
+        """Write bytes in place."""
+        write_all(self._fd, data, offset)
+
+    def checksum(self) -> str:
+        """Checksum of what the file holds now."""
+        return checksum_file(self._fd)
+
+    def commit(self) -> None:
+        """Flush, rename to the target, flush the rename."""
+        os.fsync(self._fd)
+        self._close()
+        os.rename(self._path, self.target)
+        _active.discard(self._path.name)
+        sync_folder(self.target.parent)
+
+    def discard(self) -> None:
+        """Remove the file; after `commit` this does nothing."""
+        with suppress(OSError):
+            self._close()
+        if self._path.name in _active:
+            _active.discard(self._path.name)
+            with suppress(OSError):
+                os.unlink(self._path)
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _allocate(fd: int, size: int) -> None:
+    if size == 0:
+        return
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(fd, 0, size)
+        except OSError as error:
+            if error.errno not in _CANNOT_ALLOCATE:
+                raise
+        else:
+            return
+    for offset in range(0, size, len(_ZEROS)):
+        write_all(fd, memoryview(_ZEROS)[: size - offset], offset)
+
+
+def temporary_path(target: Path) -> Path:
+    """A new name beside `target` that says which process writes it."""
+    pid = os.getpid()
+    owner = f"{_host()}-{pid}-{_started(pid) or 0}-{os.urandom(4).hex()}"
+    return target.with_name(f"{target.name}.{owner}{_SUFFIX}")
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove temporary files and folders whose writer no longer lives."""
+    for entry in os.scandir(folder):
+        if entry.name.endswith(_SUFFIX) and not _is_live(entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                with suppress(FileNotFoundError):
+                    os.unlink(entry.path)
+
+
+def discard_folder(path: Path) -> None:
+    """Remove a folder: at once out of sight, then file by file. Maps that are open stay good."""
+    trash = temporary_path(path)
+    _active.add(trash.name)
+    try:
+        os.rename(path, trash)
+        sync_folder(path.parent)
+        shutil.rmtree(trash, ignore_errors=True)
+    except FileNotFoundError:
+        return
+    finally:
+        _active.discard(trash.name)
+
+
+def _is_live(name: str) -> bool:
+    match = _OWNER.search(name)
+    # A writer on another host is taken for dead: its lock would have kept us out, and if it does live,
+    # its rename fails cleanly.
+    if match is None or match[1] != _host():
+        return False
+    pid = int(match[2])
+    if pid == os.getpid():
+        return name in _active
+    started = _started(pid)
+    return started is not None and started == int(match[3])
+
+
+def _host() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def _started(pid: int) -> int | None:
+    """When a process began, in clock ticks (0 where the system does not tell); None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        if os.path.exists("/proc/self/stat"):
+            return None
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return None
+        except OSError:
+            return 0
+        return 0
+    # A killed process stays listed until its parent collects it.
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])

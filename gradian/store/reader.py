@@ -1,0 +1,323 @@
+"""Reads an index without trusting it and without writing anything.
+
+Gradients come as memory-mapped arrays of one tile at a time, so what is mapped never grows with the index.
+The maps are private (copy on write): nothing that a caller does to them reaches the file.
+
+The folder is held open: after `--force` replaces an index, a reader of the old one keeps its maps, and its
+next tile is an error, never rows of the new one.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gradian.errors import CorruptIndexError, IncompleteIndexError, StoreError
+from gradian.store.format import (
+    CHUNKS_FOLDER,
+    EXAMPLES_FILE,
+    JOURNAL_FILE,
+    MANIFEST_FILE,
+    FileLayout,
+    StorageDtype,
+    TensorSlot,
+    checksum_file,
+)
+from gradian.store.manifest import MAX_MANIFEST_BYTES, Manifest
+from gradian.types import BlockSpec, FloatArray, IntArray
+
+GradientArray: TypeAlias = npt.NDArray[np.floating[Any]]
+
+_READ_BYTES = 64 << 20
+
+
+class IndexReader:
+    """A whole index; made by `IndexReader.open`.
+
+    Attributes:
+        path: the index folder.
+        manifest: its manifest.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, folder: int) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._layout = manifest.layout
+        self._folder = os.dup(folder)
+        weakref.finalize(self, os.close, self._folder)
+        self._chunks = _open_inside(self._folder, CHUNKS_FOLDER, path / CHUNKS_FOLDER, os.O_DIRECTORY)
+        weakref.finalize(self, os.close, self._chunks)
+        for _ in self._files():
+            pass
+
+    @classmethod
+    def open(cls, path: str | Path, verify: Literal["headers", "checksums"] = "headers") -> IndexReader:
+        """Open an index and check it.
+
+        Args:
+            path: the index folder.
+            verify: `headers` checks the manifest and every file's size and header; `checksums` reads every
+                byte as well.
+
+        Raises:
+            IncompleteIndexError: the build has not finished.
+            CorruptIndexError: a file is missing or is not what the manifest says.
+            StoreError: there is no index, it cannot be read, or it has another format version.
+        """
+        path = Path(path)
+        folder = _open_folder(path)
+        try:
+            data = _read_small(folder, MANIFEST_FILE, path / MANIFEST_FILE, MAX_MANIFEST_BYTES)
+            if data is None:
+                raise IncompleteIndexError(
+                    "the index was never finished",
+                    where=str(path),
+                    found=f"no {MANIFEST_FILE}",
+                    fix="run the command that builds it again: it goes on from the last committed chunk",
+                )
+            reader = cls(path, Manifest.from_json(data, where=str(path / MANIFEST_FILE)), folder)
+        finally:
+            os.close(folder)
+        if verify == "checksums":
+            reader.verify()
+        return reader
+
+    @property
+    def id(self) -> str:
+        """The index id."""
+        return self.manifest.id
+
+    @property
+    def n(self) -> int:
+        """Number of examples."""
+        return self.manifest.n
+
+    @property
+    def blocks(self) -> tuple[BlockSpec, ...]:
+        """The blocks, in the order of the gradient vector."""
+        return self.manifest.blocks
+
+    @property
+    def dtype(self) -> StorageDtype:
+        """Format of the stored gradients."""
+        return self.manifest.dtype
+
+    @cached_property
+    def sq_norms(self) -> FloatArray:
+        """float64 [n, blocks]: squared norm of each stored gradient, block by block."""
+        return self._example_values("sq_norms")
+
+    @cached_property
+    def loss(self) -> FloatArray:
+        """float64 [n]: loss of each example."""
+        return self._example_values("loss")
+
+    @cached_property
+    def supervised_tokens(self) -> IntArray:
+        """int64 [n]: number of target tokens of each example."""
+        return self._example_values("supervised_tokens")
+
+    def tiles(self, block: int, max_rows: int | None = None) -> Iterator[tuple[int, GradientArray]]:
+        """The stored gradients of one block, in row order.
+
+        Args:
+            block: number of the block.
+            max_rows: most rows in a tile; None gives a chunk at a time.
+
+        Yields:
+            The first global row and a [rows, d_l] array in the storage dtype: a view of the file, valid for as
+            long as it is kept, mapped until then. It may be written to; the file does not change.
+
+        Raises:
+            CorruptIndexError: a file changed since the index was opened.
+            StoreError: the index was removed meanwhile.
+        """
+        if not 0 <= block < len(self.blocks):
+            raise IndexError(f"block {block} of {len(self.blocks)}")
+        if max_rows is not None and max_rows < 1:
+            raise ValueError("max_rows must be at least 1")
+        name = self.blocks[block].name
+        for k in range(self._layout.n_chunks):
+            rows, layout = self._layout.rows(k), self._layout.chunk(k)
+            step = max_rows or len(rows)
+            with self._chunk(k, layout) as fd:
+                for first in range(0, len(rows), step):
+                    tile = _map_rows(fd, layout, layout.slots[name], first, min(step, len(rows) - first))
+                    yield rows.start + first, tile
+
+    def verify(self) -> None:
+        """Read every byte of every file and compare it with what was written.
+
+        Raises:
+            CorruptIndexError: naming the first file that differs.
+        """
+        for name, expected in (
+            (MANIFEST_FILE, self.manifest.to_json().encode()),
+            (JOURNAL_FILE, self.manifest.journal()),
+        ):
+            if _read_small(self._folder, name, self.path / name, len(expected)) != expected:
+                raise _corrupt(self.path / name, "the file is not what was written")
+        self.verify_data()
+
+    def verify_data(self, *, cold: bool = False) -> None:
+        """The part of `verify` that concerns the chunks and `examples.safetensors`.
+
+        Args:
+            cold: read from the medium instead of the page cache.
+
+        Raises:
+            CorruptIndexError: naming the first file that differs.
+        """
+        for where, fd, checksum in self._files():
+            if checksum_file(fd, cold=cold) != checksum:
+                raise _corrupt(where, "the checksum does not match")
+
+    def _files(self) -> Iterator[tuple[Path, int, str]]:
+        """Every data file, open, its size and header checked, and the checksum it must have."""
+        for k, entry in enumerate(self.manifest.chunks):
+            with self._chunk(k, self._layout.chunk(k)) as fd:
+                yield self.path / entry.file, fd, entry.checksum
+        with self._examples() as fd:
+            yield self.path / EXAMPLES_FILE, fd, self.manifest.examples.checksum
+
+    @contextmanager
+    def _chunk(self, chunk: int, layout: FileLayout) -> Iterator[int]:
+        where = self.path / self._layout.chunk_file(chunk)
+        with (
+            self._in_place(),
+            checked_file(self._chunks, self._layout.chunk_name(chunk), where, layout) as fd,
+        ):
+            yield fd
+
+    @contextmanager
+    def _examples(self) -> Iterator[int]:
+        where = self.path / EXAMPLES_FILE
+        with self._in_place(), checked_file(self._folder, EXAMPLES_FILE, where, self._layout.examples) as fd:
+            yield fd
+
+    @contextmanager
+    def _in_place(self) -> Iterator[None]:
+        """Tell an index that was replaced under its reader from one that lost a file."""
+        try:
+            yield
+        except CorruptIndexError:
+            with suppress(OSError):
+                if os.path.samestat(os.stat(self.path), os.fstat(self._folder)):
+                    raise
+            raise StoreError(
+                "the index was removed or replaced while it was being read",
+                where=str(self.path),
+                fix="run again",
+            ) from None
+
+    def _example_values(self, name: str) -> npt.NDArray[Any]:
+        with self._examples() as fd:
+            layout = self._layout.examples
+            return read_tensor(fd, layout, layout.slots[name])
+
+
+@contextmanager
+def checked_file(folder: int, name: str, where: Path, layout: FileLayout) -> Iterator[int]:
+    """Open a data file of an index, its size and header compared with what they must be.
+
+    Raises:
+        CorruptIndexError: it is missing, not a regular file, or differs.
+        StoreError: it cannot be read.
+    """
+    fd = _open_inside(folder, name, where)
+    try:
+        with _read_errors(where):
+            if os.fstat(fd).st_size != layout.size:
+                raise _corrupt(where, f"the file has {os.fstat(fd).st_size} bytes, not {layout.size}")
+            if os.pread(fd, len(layout.header), 0) != layout.header:
+                raise _corrupt(where, "the header is not the one of this file of this index")
+            yield fd
+    finally:
+        os.close(fd)
+
+
+def read_tensor(fd: int, layout: FileLayout, slot: TensorSlot) -> npt.NDArray[Any]:
+    """A whole tensor, copied into memory."""
+    size = slot.stop - slot.start
+    buffer = bytearray(size)
+    done = 0
+    while data := os.pread(fd, min(size - done, _READ_BYTES), layout.offset(slot) + done):
+        buffer[done : done + len(data)] = data
+        done += len(data)
+    return np.frombuffer(buffer, dtype=slot.numpy_dtype).reshape(slot.shape)
+
+
+def _map_rows(fd: int, layout: FileLayout, slot: TensorSlot, first: int, rows: int) -> GradientArray:
+    start = layout.offset(slot) + first * slot.row_bytes
+    lead = start % mmap.ALLOCATIONGRANULARITY
+    area = mmap.mmap(fd, lead + rows * slot.row_bytes, access=mmap.ACCESS_COPY, offset=start - lead)
+    count = rows * slot.shape[1]
+    return np.frombuffer(area, dtype=slot.numpy_dtype, count=count, offset=lead).reshape(rows, slot.shape[1])
+
+
+def _open_folder(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise StoreError(
+            "there is no index here",
+            where=str(path),
+            found=error.strerror,
+            expected="an index folder, such as .gradian/index/<id>",
+            fix="build one with gradian index",
+        ) from error
+
+
+def _open_inside(folder: int, name: str, where: Path, kind: int = 0) -> int:
+    """Open a file or folder that must lie in the index itself: no symbolic link, no device, no pipe."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | kind, dir_fd=folder)
+    except FileNotFoundError:
+        raise _corrupt(where, "the file is missing") from None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+            raise _corrupt(where, "it is a link or not of the right kind") from None
+        raise StoreError("the index cannot be read", where=str(where), found=error.strerror) from error
+    if not kind and not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _corrupt(where, "it is not a regular file")
+    return fd
+
+
+def _read_small(folder: int, name: str, where: Path, limit: int) -> bytes | None:
+    """At most `limit` + 1 bytes of a file; None when there is none."""
+    try:
+        fd = _open_inside(folder, name, where)
+    except CorruptIndexError:
+        with suppress(FileNotFoundError):
+            os.stat(name, dir_fd=folder, follow_symlinks=False)
+            raise
+        return None
+    try:
+        with _read_errors(where), os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read(limit + 1)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _read_errors(where: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError("the index cannot be read", where=str(where), found=error.strerror) from error
+
+
+def _corrupt(where: Path, problem: str) -> CorruptIndexError:
+    return CorruptIndexError(problem, where=str(where), fix="build the index again with --force")

@@ -1,0 +1,447 @@
+"""Builds an index chunk by chunk, so that a killed build goes on where it was and ends in the same bytes.
+
+What is on the disk at any moment is one of: nothing, whole chunks that the journal lists, temporary files,
+or the whole index. A chunk is listed after its bytes and its name are flushed; the manifest comes last, after
+every file was read back from the medium and compared with its checksum (this is the "first read after a
+build", done once, here).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gradian.errors import IncompleteIndexError, StoreError
+from gradian.store.cache import find_index, index_path
+from gradian.store.durable import (
+    PartialFile,
+    append_line,
+    discard_folder,
+    make_folder,
+    remove_stale,
+    replace_file,
+    store_errors,
+)
+from gradian.store.format import (
+    CHUNKS_FOLDER,
+    EXAMPLES_FILE,
+    EXAMPLES_PREFIX,
+    JOURNAL_FILE,
+    MANIFEST_FILE,
+    SCHEMA_VERSION,
+    Layout,
+    StorageDtype,
+    TensorSlot,
+    checksum_file,
+    index_id,
+)
+from gradian.store.lock import index_lock
+from gradian.store.manifest import ChunkEntry, Manifest, entry_problem, journal_line, parse_entry, parse_json
+from gradian.store.reader import IndexReader, checked_file, read_tensor
+from gradian.types import BlockSpec, BoolArray, FloatArray, IntArray
+
+DEFAULT_WAIT_SECONDS = 6 * 3600.0
+
+
+@contextmanager
+def open_writer(
+    cache_dir: str | Path,
+    inputs: Mapping[str, Any],
+    blocks: Sequence[BlockSpec],
+    n: int,
+    dtype: StorageDtype,
+    chunk_size: int,
+    force: bool = False,
+    *,
+    wait_seconds: float = DEFAULT_WAIT_SECONDS,
+    on_message: Callable[[str], None] | None = None,
+) -> Iterator[IndexWriter]:
+    """Build, or go on building, the index of these inputs, alone.
+
+    Args:
+        cache_dir: the cache folder.
+        inputs: everything that changes a number; JSON values. Their hash is the index id.
+        blocks: the blocks in the order of the gradient vector.
+        n: number of examples.
+        dtype: storage dtype.
+        chunk_size: examples in a chunk.
+        force: remove what is there and build anew.
+        wait_seconds: longest wait for another process that writes this index.
+        on_message: told, in a sentence, what takes long.
+
+    Yields:
+        A writer; `finished` when the index is already whole, perhaps by the process just waited for.
+
+    Raises:
+        IndexLockedError: another process was not done in time.
+        CorruptIndexError: the index there is damaged.
+        DiskSpaceError: no space.
+        StoreError: the cache cannot be written.
+        ValueError: an index of that shape cannot exist.
+    """
+    layout = Layout(index_id(inputs), tuple(blocks), n, dtype, chunk_size)
+    path = index_path(cache_dir, layout.index)
+    say = on_message or (lambda message: None)
+    # A whole index needs no lock, so that a read-only cache serves it.
+    whole = None if force else _find_same(cache_dir, layout)
+    if whole is not None:
+        yield IndexWriter(path, layout, inputs, say, whole)
+        return
+    before = _stamp(path)
+    with store_errors(path):
+        make_folder(path.parent)
+    with index_lock(path, wait_seconds, on_message) as waited:
+        # With `force`, what another process built while this one waited is new enough.
+        if force and not (waited and _stamp(path) != before):
+            with store_errors(path):
+                discard_folder(path)
+        yield IndexWriter(path, layout, inputs, say, _find_same(cache_dir, layout))
+
+
+class IndexWriter:
+    """Writes one index; made by `open_writer`.
+
+    Attributes:
+        path: the index folder.
+        id: the index id.
+        finished: whether the index is whole.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        layout: Layout,
+        inputs: Mapping[str, Any],
+        say: Callable[[str], None],
+        whole: IndexReader | None,
+    ) -> None:
+        self.path = path
+        self.id = layout.index
+        self._layout = layout
+        self._inputs = inputs
+        self._whole = whole
+        self._entries: dict[int, ChunkEntry] = {}
+        if whole is None:
+            with store_errors(path):
+                self._entries = self._resume(say)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the index is whole: there is nothing to write, and `finish` only opens it."""
+        return self._whole is not None
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """Numbers of the chunks that are still to be written."""
+        if self.finished:
+            return ()
+        return tuple(k for k in range(self._layout.n_chunks) if k not in self._entries)
+
+    @property
+    def bytes_left(self) -> int:
+        """Bytes that the pending chunks and the per-example file will take."""
+        if self.finished:
+            return 0
+        return sum(self._layout.chunk_bytes(k) for k in self.pending) + self._layout.examples.size
+
+    def chunk_rows(self, chunk: int) -> range:
+        """The global row numbers of a chunk."""
+        return self._layout.rows(chunk)
+
+    @contextmanager
+    def chunk(self, chunk: int) -> Iterator[ChunkWriter]:
+        """Write one chunk: committed when the block ends cleanly, discarded when it raises.
+
+        Raises:
+            DiskSpaceError: no space; raised before the first row is written.
+            StoreError: the disk refuses.
+            ValueError: a row of a block or of the example values was never written.
+        """
+        if chunk in self._entries or self.finished:
+            raise ValueError(f"chunk {chunk} is already committed")
+        rows, name = self._layout.rows(chunk), self._layout.chunk_file(chunk)
+        where = self.path / name
+        with store_errors(where):
+            partial = PartialFile(where, self._layout.chunk_bytes(chunk))
+        try:
+            writer = ChunkWriter(partial, self._layout, chunk)
+            yield writer
+            with store_errors(where):
+                checksum = writer.complete()
+                entry = ChunkEntry(name, (rows.start, rows.stop), self._layout.chunk_bytes(chunk), checksum)
+                if not self._already_whole():
+                    partial.commit()
+                    append_line(self.path / JOURNAL_FILE, journal_line(entry, self.id))
+            self._entries[chunk] = entry
+        finally:
+            partial.discard()
+
+    def finish(self, info: Mapping[str, Any] | None = None) -> IndexReader:
+        """Commit the index: per-example file, check of every byte on the medium, manifest.
+
+        Args:
+            info: kept in the manifest beside the hashed inputs; JSON values that follow from the inputs.
+                No times and no host names: two builds of one index are the same bytes.
+
+        Raises:
+            IncompleteIndexError: chunks are pending.
+            CorruptIndexError: the disk does not give back what was written; the next build repairs it.
+            DiskSpaceError: no space.
+            StoreError: the disk refuses.
+        """
+        # Locks may do nothing on this file system: what another process finished stands.
+        whole = self._whole or (
+            _find_same(self.path.parents[1], self._layout) if self._already_whole() else None
+        )
+        if whole is None:
+            whole = self._finish(info or {})
+        self._whole = whole
+        return whole
+
+    def _finish(self, info: Mapping[str, Any]) -> IndexReader:
+        if self.pending:
+            raise IncompleteIndexError(
+                "the index is not whole yet",
+                where=str(self.path),
+                found=f"{len(self.pending)} chunks pending",
+            )
+        layout = self._layout
+        with store_errors(self.path):
+            examples = self._write_examples()
+            manifest = Manifest(
+                schema_version=SCHEMA_VERSION,
+                id=layout.index,
+                inputs=self._inputs,
+                info=info,
+                blocks=layout.blocks,
+                n=layout.n,
+                dtype=layout.dtype,
+                chunk_size=layout.chunk_size,
+                chunks=tuple(self._entries[k] for k in range(layout.n_chunks)),
+                examples=examples,
+            )
+            text = manifest.to_json().encode()
+            manifest = Manifest.from_json(text)
+            # Chunks may have been committed in another order, or twice by two processes.
+            if (self.path / JOURNAL_FILE).read_bytes() != manifest.journal():
+                replace_file(self.path / JOURNAL_FILE, manifest.journal())
+            folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                reader = IndexReader(self.path, manifest, folder)
+            finally:
+                os.close(folder)
+            reader.verify_data(cold=True)
+            remove_stale(self.path)
+            remove_stale(self.path / CHUNKS_FOLDER)
+            replace_file(self.path / MANIFEST_FILE, text)
+        return reader
+
+    def _write_examples(self) -> ChunkEntry:
+        """Join the per-example tensors of the chunks, read back from them."""
+        where, target = self.path / EXAMPLES_FILE, self._layout.examples
+        partial = PartialFile(where, target.size)
+        try:
+            partial.write_at(target.header, 0)
+            folder = os.open(self.path / CHUNKS_FOLDER, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                for k in range(self._layout.n_chunks):
+                    source, name = self._layout.chunk(k), self._layout.chunk_name(k)
+                    with checked_file(folder, name, self.path / CHUNKS_FOLDER / name, source) as fd:
+                        for slot in target.slots.values():
+                            values = read_tensor(fd, source, source.slots[EXAMPLES_PREFIX + slot.name])
+                            first = self._layout.rows(k).start
+                            partial.write_at(values.tobytes(), target.offset(slot) + first * slot.row_bytes)
+            finally:
+                os.close(folder)
+            checksum = partial.checksum()
+            partial.commit()
+        finally:
+            partial.discard()
+        return ChunkEntry(EXAMPLES_FILE, (0, self._layout.n), target.size, checksum)
+
+    def _resume(self, say: Callable[[str], None]) -> dict[int, ChunkEntry]:
+        """Bring the folder to a known state; give the chunks that are whole."""
+        chunks = self.path / CHUNKS_FOLDER
+        make_folder(chunks)
+        for folder in (self.path.parent, self.path, chunks):
+            remove_stale(folder)
+        journal = self.path / JOURNAL_FILE
+        present = journal.read_bytes() if journal.exists() else None
+        listed = self._listed(present or b"")
+        if listed:
+            say(
+                f"an earlier build of index {self.id} was interrupted: checking its {len(listed)} committed chunks"
+            )
+        entries = {k: entry for k, entry in sorted(listed.items()) if self._is_whole(k, entry)}
+        # Chunks of another chunk_size are no part of this index.
+        names = {self._layout.chunk_name(k) for k in range(self._layout.n_chunks)}
+        for name in sorted(set(os.listdir(chunks)) - names):
+            if name.endswith(".safetensors"):
+                os.unlink(chunks / name)
+        lines = b"".join(journal_line(entry, self.id) for entry in entries.values())
+        if lines != present:
+            replace_file(journal, lines)
+        return entries
+
+    def _listed(self, journal: bytes) -> dict[int, ChunkEntry]:
+        """The chunks that a journal lists, as far as it is readable and of this index."""
+        entries: dict[int, ChunkEntry] = {}
+        for line in journal.split(b"\n"):
+            with suppress(ValueError):
+                values = parse_json(line)
+                if isinstance(values, dict) and values.pop("index", None) == self.id:
+                    entry = parse_entry(values)
+                    k = entry.rows[0] // self._layout.chunk_size
+                    if k < self._layout.n_chunks and not self._problem(k, entry):
+                        entries[k] = entry
+        return entries
+
+    def _problem(self, chunk: int, entry: ChunkEntry) -> str | None:
+        layout = self._layout
+        return entry_problem(entry, layout.chunk_file(chunk), layout.rows(chunk), layout.chunk_bytes(chunk))
+
+    def _is_whole(self, chunk: int, entry: ChunkEntry) -> bool:
+        name = self._layout.chunk_name(chunk)
+        folder = os.open(self.path / CHUNKS_FOLDER, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            where = self.path / CHUNKS_FOLDER / name
+            with checked_file(folder, name, where, self._layout.chunk(chunk)) as fd:
+                return checksum_file(fd) == entry.checksum
+        except StoreError:
+            # Missing, damaged or unreadable: it is written again.
+            return False
+        finally:
+            os.close(folder)
+
+    def _already_whole(self) -> bool:
+        return (self.path / MANIFEST_FILE).exists()
+
+
+class ChunkWriter:
+    """Takes the rows of one chunk in any order; made by `IndexWriter.chunk`."""
+
+    def __init__(self, partial: PartialFile, layout: Layout, chunk: int) -> None:
+        self._partial = partial
+        self._rows = layout.rows(chunk)
+        self._layout = layout
+        self._file = layout.chunk(chunk)
+        count, blocks = len(self._rows), len(layout.blocks)
+        self._written: BoolArray = np.zeros((count, blocks), dtype=np.bool_)
+        self._examples_written: BoolArray = np.zeros(count, dtype=np.bool_)
+        self._sq_norms: FloatArray = np.zeros((count, blocks), dtype=np.float64)
+        self._loss: FloatArray = np.zeros(count, dtype=np.float64)
+        self._supervised: IntArray = np.zeros(count, dtype=np.int64)
+
+    def write_block(self, block: int, rows: IntArray, values: npt.NDArray[Any]) -> None:
+        """Write gradients of one block in place, and note their squared norms.
+
+        Args:
+            block: number of the block.
+            rows: int64 [b], global row numbers within this chunk, in any order.
+            values: [b, d_l] in the storage dtype; stored bit for bit.
+
+        Raises:
+            ValueError: wrong shape, dtype or row, or a row that was already written.
+            DiskSpaceError, StoreError: the disk refuses.
+        """
+        spec = self._layout.blocks[block]
+        if values.dtype != np.dtype(self._layout.dtype) or values.shape != (len(rows), spec.size):
+            raise ValueError(
+                f"block {spec.name!r} takes {self._layout.dtype} [{len(rows)}, {spec.size}], "
+                f"not {values.dtype} {list(values.shape)}"
+            )
+        local = self._local(rows, self._written[:, block])
+        slot = self._file.slots[spec.name]
+        stored = np.ascontiguousarray(values, dtype=slot.numpy_dtype)
+        # Neighbouring rows go out in one call.
+        edges = np.flatnonzero(np.diff(local) != 1) + 1
+        with store_errors(self._partial.target):
+            for part in np.split(np.arange(len(local)), edges):
+                if len(part):
+                    self._put(slot, int(local[part[0]]), stored[part[0] : part[-1] + 1])
+        # Row by row and by numpy's own sum: the result depends neither on the batch nor on threads.
+        with np.errstate(all="ignore"):
+            for index, row in zip(local, values, strict=True):
+                self._sq_norms[index, block] = np.square(row.astype(np.float64)).sum()
+        self._written[local, block] = True
+
+    def write_examples(self, rows: IntArray, loss: FloatArray, supervised_tokens: IntArray) -> None:
+        """Note the loss (float64 [b]) and the number of target tokens (int64 [b]) of global rows (int64 [b]).
+
+        Raises:
+            ValueError: wrong lengths or row, or a row that was already noted.
+        """
+        local = self._local(rows, self._examples_written)
+        if np.shape(loss) != np.shape(rows) or np.shape(supervised_tokens) != np.shape(rows):
+            raise ValueError("rows, loss and supervised_tokens must have one length")
+        self._loss[local] = loss
+        self._supervised[local] = supervised_tokens
+        self._examples_written[local] = True
+
+    def complete(self) -> str:
+        """Write the per-example tensors and the header; give the checksum of the file.
+
+        Raises:
+            ValueError: rows are missing.
+        """
+        missing = int((~self._written).sum() + (~self._examples_written).sum())
+        if missing:
+            raise ValueError(
+                f"{missing} rows of chunk rows {self._rows.start} to {self._rows.stop} were not written"
+            )
+        extras: dict[str, npt.NDArray[Any]] = {
+            "sq_norms": self._sq_norms,
+            "loss": self._loss,
+            "supervised_tokens": self._supervised,
+            "row": np.arange(self._rows.start, self._rows.stop, dtype=np.int64),
+        }
+        for name, values in extras.items():
+            slot = self._file.slots[EXAMPLES_PREFIX + name]
+            self._put(slot, 0, values.astype(slot.numpy_dtype, copy=False))
+        self._partial.write_at(self._file.header, 0)
+        return self._partial.checksum()
+
+    def _put(self, slot: TensorSlot, row: int, values: npt.NDArray[Any]) -> None:
+        offset = self._file.offset(slot) + row * slot.row_bytes
+        self._partial.write_at(values.reshape(-1).view(np.uint8).data, offset)
+
+    def _local(self, rows: IntArray, written: BoolArray) -> IntArray:
+        local = np.asarray(rows, dtype=np.int64) - self._rows.start
+        if local.ndim != 1 or np.any(local < 0) or np.any(local >= len(self._rows)):
+            raise ValueError(f"rows must lie in {self._rows.start} to {self._rows.stop - 1}")
+        if len(np.unique(local)) != len(local) or np.any(written[local]):
+            raise ValueError("a row is written twice")
+        return local
+
+
+def _find_same(cache_dir: Path | str, layout: Layout) -> IndexReader | None:
+    """The whole index of this id, which must hold the same blocks and rows; only its chunk size may differ."""
+    reader = find_index(cache_dir, layout.index)
+    if reader is not None and (reader.blocks, reader.n, reader.dtype) != (
+        layout.blocks,
+        layout.n,
+        layout.dtype,
+    ):
+        raise StoreError(
+            "the index of this id holds other rows or blocks",
+            where=str(reader.path),
+            found=f"{reader.n} rows, {len(reader.blocks)} blocks, {reader.dtype}",
+            expected=f"{layout.n} rows, {len(layout.blocks)} blocks, {layout.dtype}",
+            fix="build the index again with --force",
+        )
+    return reader
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Tells one manifest from the next."""
+    try:
+        found = os.stat(path / MANIFEST_FILE)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
