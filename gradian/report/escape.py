@@ -9,6 +9,7 @@ character by character, and only its backtick pairs become code spans.
 from __future__ import annotations
 
 import re
+from itertools import groupby
 
 EXCERPT = 200
 """Longest excerpt, in characters as shown."""
@@ -22,6 +23,7 @@ _ACTIVE = re.compile(r"([\\`*_\[\]|~$])")
 # What opens a block when a line or a list item begins with it.
 _OPENING = re.compile(r"^(?:([#+\-=])|(\d+)([.)]))")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_CODE = re.compile(r"(?<!`)`([^`]*[^`\s][^`]*)`(?!`)")
 # GitHub turns such words into links and mentions whatever their characters are escaped to; not inside code.
 _LINKABLE = re.compile(r"\S*(?:@|://|\bwww\.|\bmailto:|\bxmpp:)\S*", re.IGNORECASE)
 
@@ -82,30 +84,33 @@ def markdown_cell(text: str, limit: int | None = EXCERPT) -> str:
 
 
 def markdown_prose(text: str) -> str:
-    """Return a sentence with every active character escaped; its backtick pairs become code spans."""
-    # An odd number of backticks leaves the last one alone: it is text.
-    parts = visible(text, None).split("`")
-    if len(parts) % 2 == 0:
-        parts[-2:] = ["`".join(parts[-2:])]
-    pieces = []
-    for index, part in enumerate(parts):
-        if index % 2 == 0:
-            pieces.append(_escaped_words(part))
-        else:
-            pieces.append(markdown_code(part, None) if part.strip(" ") else "\\`" + part + "\\`")
-    return _OPENING.sub(lambda opening: _escaped_opening(*opening.groups()), "".join(pieces))
+    """Return a sentence with every active character escaped; what stands between two single backticks is code."""
+    pieces: list[tuple[bool, str]] = []
+    line, end = visible(text, None), 0
+    for code in _CODE.finditer(line):
+        pieces += [*_words(line[end : code.start()]), (True, code.group(1))]
+        end = code.end()
+    pieces += _words(line[end:])
+    # Neighbouring code spans are one: their backticks would run together.
+    merged = [
+        (is_code, "".join(piece for _, piece in group))
+        for is_code, group in groupby((piece for piece in pieces if piece[1]), key=lambda piece: piece[0])
+    ]
+    prose = "".join(markdown_code(piece, None) if is_code else _escaped(piece) for is_code, piece in merged)
+    return _OPENING.sub(lambda opening: _escaped_opening(*opening.groups()), prose)
 
 
 def _escaped_opening(mark: str | None, number: str | None, delimiter: str | None) -> str:
     return f"\\{mark}" if mark else f"{number}\\{delimiter}"
 
 
-def _escaped_words(text: str) -> str:
-    done, end = [], 0
+def _words(text: str) -> list[tuple[bool, str]]:
+    # Words that would become links are code.
+    pieces, end = [], 0
     for word in _LINKABLE.finditer(text):
-        done += [_escaped(text[end : word.start()]), markdown_code(word.group(), None)]
+        pieces += [(False, text[end : word.start()]), (True, word.group())]
         end = word.end()
-    return "".join([*done, _escaped(text[end:])])
+    return [*pieces, (False, text[end:])]
 
 
 def _escaped(text: str) -> str:

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from gradian.report.build import most_harmful, top_decile_share
+from gradian.report.model import Engines
+
+from . import samples
+
+
+class TestBuildReport:
+    def test_findings_of_the_data_and_of_the_verdict_come_together_most_severe_first(self) -> None:
+        report = samples.poisoned()
+        assert {finding.id for finding in report.findings} >= {"data.duplicates", "attribution.thin_margin"}
+        ranks = [finding.severity.rank for finding in report.findings]
+        assert ranks == sorted(ranks)
+
+    def test_each_item_names_the_rows_that_hurt_it_and_an_item_without_a_query_none(self) -> None:
+        first, second, third, _ = samples.poisoned().items
+        assert [harmful.score for harmful in first.most_harmful] == [-101.0, -98.0, -96.5]
+        assert [harmful.id.split("-")[1] for harmful in second.most_harmful] == ["4", "7", "1"]
+        assert third.most_harmful == ()
+
+    def test_relative_ranking_orders_the_shown_rows(self) -> None:
+        relative = np.array([-9.0, 0, 0, -5.0, 0, 0, 0, 0, -7.0])
+        engines = Engines(primary="datainf", ranked_by="relative")
+        report = samples.poisoned(relative=relative, engines=engines)
+        assert [excerpt.id.split("-")[1] for excerpt in report.top_examples] == ["0", "8", "3"]
+        assert report.examples[0].score == 0.5
+
+    def test_without_an_eval_set_there_is_no_capability_no_item_and_no_diagnosis(self) -> None:
+        report = samples.without_eval_set()
+        assert (report.capability, report.items, report.diagnosed) == (None, (), False)
+        assert report.findings[0].id == "attribution.no_capability_target"
+        assert len(report.examples) == 9
+
+    def test_a_large_data_set_is_reported_in_reasonable_time(self) -> None:
+        n = 5000
+        examples = [samples.row(k, "p" * 50, "t" * 50, "c") for k in range(n)]
+        scores = np.linspace(-1.0, 1.0, n)
+        start = time.perf_counter()
+        samples.poisoned(
+            examples=examples,
+            assignment=["c"] * n,
+            clusters=(),
+            scores=scores,
+            relative=scores,
+            item_scores=None,
+        )
+        assert time.perf_counter() - start < 3.0
+
+
+class TestMostHarmful:
+    def test_only_negative_scores_count_and_ties_keep_the_order_of_the_data(self) -> None:
+        assert most_harmful(np.array([0.0, -1.0, 2.0, -3.0, -1.0, np.nan]), 4) == [3, 1, 4]
+
+
+class TestTopDecileShare:
+    def test_even_harm_gives_a_tenth_and_one_guilty_row_everything(self) -> None:
+        assert top_decile_share(np.full(100, -2.0)) == pytest.approx(0.1)
+        assert top_decile_share(np.array([-5.0] + [1.0] * 99)) == pytest.approx(1.0)
+
+    def test_without_harm_it_is_undefined(self) -> None:
+        assert top_decile_share(np.array([0.0, 1.0])) is None
+        assert top_decile_share(np.array([])) is None

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gradian.errors import ConfigError
+from gradian.report import jsonfile, markdown
+from gradian.report.write import write_report
+
+from . import samples
+from .hostile import EVERYTHING
+from .test_markdown import attacked
+
+
+def test_both_files_are_written_and_nothing_else_is_left(tmp_path: Path) -> None:
+    report = samples.poisoned()
+    paths = write_report(report, tmp_path / "new" / "reports")
+    assert [path.name for path in paths] == ["report.json", "report.md"]
+    assert sorted(path.name for path in (tmp_path / "new" / "reports").iterdir()) == [
+        "report.json",
+        "report.md",
+    ]
+    assert paths[0].read_bytes() == jsonfile.render(report).encode()
+    assert paths[1].read_bytes() == markdown.render(report).encode()
+
+
+def test_a_second_report_replaces_the_first(tmp_path: Path) -> None:
+    write_report(samples.poisoned(), tmp_path)
+    _, text = write_report(samples.not_significant(), tmp_path)
+    assert "Not diagnosed" in text.read_text(encoding="utf-8")
+
+
+def test_rows_that_utf8_cannot_hold_are_written_all_the_same(tmp_path: Path) -> None:
+    write_report(attacked(EVERYTHING), tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_the_users_error_and_leaves_no_partial_file(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(ConfigError, match="cannot be written") as caught:
+        write_report(samples.poisoned(), tmp_path / "taken")
+    assert caught.value.where == str(tmp_path / "taken")
+    (tmp_path / "out" / "report.md").mkdir(parents=True)
+    with pytest.raises(ConfigError):
+        write_report(samples.poisoned(), tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.json", "report.md"]
