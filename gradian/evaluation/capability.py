@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from gradian.config.schema import Config
-from gradian.data.chat import ChatEncoder
 from gradian.errors import EvaluationError, GradianError
 from gradian.evaluation.bootstrap import paired_bootstrap
 from gradian.evaluation.generate import Generation, generate_answers
 from gradian.evaluation.metrics import METRICS, Metric, answer_problem, score_text
 from gradian.grads.loss import example_losses
-from gradian.model.load import LoadedModel
 from gradian.types import EncodedExample, Example, FloatArray
+
+if TYPE_CHECKING:
+    from gradian.data.chat import ChatEncoder
+    from gradian.model.load import LoadedModel
 
 Verdict = Literal["regressed", "improved", "not_significant"]
 

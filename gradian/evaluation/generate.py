@@ -14,17 +14,19 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from gradian.config.schema import EvaluationConfig
-from gradian.data.chat import ChatEncoder
 from gradian.data.collate import length_batches
 from gradian.errors import DeviceMemoryError, EvaluationError, NonFiniteError
-from gradian.model.load import LoadedModel
 from gradian.types import Example, IntArray
+
+if TYPE_CHECKING:
+    from gradian.data.chat import ChatEncoder
+    from gradian.model.load import LoadedModel
 
 # Two scores closer than this many units in the last place of the best one are a near tie: rounding error of
 # a whole forward pass, with room to spare.

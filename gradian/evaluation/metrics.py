@@ -168,7 +168,7 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 def _joins(left: str, right: str) -> bool:
     # Whether two neighbours belong to one word.
     if unicodedata.category(right).startswith("M"):
-        return True
+        return left != " "
     return _in_word(left) and _in_word(right) and not (_unspaced(left) or _unspaced(right))
 
 
