@@ -1,0 +1,671 @@
+"""Rows become tokens: the chat template renders a conversation, `masks` says which tokens are answers."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradian.data.masks import (
+    Span,
+    TurnText,
+    common_prefix,
+    has_generation_block,
+    marked_template,
+    marker_pair,
+    prefix_extents,
+    span_mask,
+    split_markers,
+    token_extents,
+    turn_end,
+)
+from gradian.errors import ModelError, RowError
+from gradian.types import EncodedExample, Example, Finding, IntArray, Message, Severity
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+PINNED_DATE = datetime.datetime(2024, 7, 26)
+"""What `strftime_now` of a chat template sees: the date that Llama 3 templates use without a clock."""
+
+ENCODING_VERSION = 1
+"""Raised whenever the same row would give other tokens or another mask; part of the fingerprint."""
+
+
+def load_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+    """Loads a tokenizer from a folder, the local hub cache, or else the Hub.
+
+    Raises:
+        ModelError: there is none, or it cannot be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    # The cache first: without a network the Hub is asked several times before it gives up.
+    attempts = (True,) if Path(name_or_path).exists() else (True, False)
+    problem = ""
+    for local_only in attempts:
+        try:
+            return AutoTokenizer.from_pretrained(
+                name_or_path, trust_remote_code=trust_remote_code, local_files_only=local_only
+            )
+        except (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError) as error:
+            problem = str(error).strip().split("\n")[0][:200]
+    raise ModelError(
+        "the tokenizer cannot be loaded",
+        where=name_or_path,
+        found=problem,
+        fix="give a folder with tokenizer.json or a model that is in the local hub cache",
+    )
+
+
+@dataclass(frozen=True)
+class _Rendered:
+    text: str
+    turns: tuple[TurnText, ...]
+    missing: tuple[int, ...]  # Turns of other roles whose text the template left out, 0-based.
+
+
+@dataclass
+class _Notes:
+    # What encoding met, by example id: encoding a row twice counts once.
+    no_template: dict[str, int]
+    unstable: dict[str, str]
+    altered: dict[str, str]
+    straddling: dict[str, int]
+    ends: dict[str, tuple[int, int]]
+    refused: dict[str, tuple[int, str]]
+
+
+class ChatEncoder:
+    """Encodes examples for one tokenizer and length.
+
+    The template is rendered as trainers do it, except that the clock stands still (`PINNED_DATE`).
+
+    Args:
+        tokenizer: a transformers tokenizer; a slow one (no offset mapping) works too, by tokenising the text
+            up to each border.
+        max_seq_length: rows are cut to this many tokens, from the end.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, max_seq_length: int) -> None:
+        if max_seq_length < 2:
+            raise ValueError(f"max_seq_length must be at least 2, not {max_seq_length}")
+        self.tokenizer = tokenizer
+        self.max_seq_length = max_seq_length
+        self._dated = False
+        self._notes = _Notes({}, {}, {}, {}, {}, {})
+
+    def encode(self, example: Example) -> EncodedExample:
+        """A training row: every assistant turn supervised with its end-of-turn token, or the whole of a raw text.
+
+        Raises:
+            RowError: the row cannot be used, or the template refuses it.
+        """
+        self._refuse_problem(example)
+        if example.messages and self._template(example) is not None:
+            rendered = self._rendered(example)
+            ids, extents = self._tokens(rendered.text, False, [b for t in rendered.turns for b in t.span])
+            mask, straddling = span_mask(extents, [turn.span for turn in rendered.turns])
+            self._note(example, rendered, straddling)
+            return self._cut(example, ids, mask.tolist())
+        if example.messages:
+            self._notes.no_template[example.id] = example.position
+            ids = self._plain_ids("".join(self._joined(example.messages)), ends=True)
+        else:
+            ids = self._plain_ids(example.text or "", ends=False)
+        return self._cut(example, ids, [True] * len(ids))
+
+    def encode_answer(self, example: Example) -> EncodedExample:
+        """An eval row: the prompt as `encode_prompt` gives it, then the wanted answer, which alone is supervised.
+
+        Ends with the end-of-turn token.
+
+        Raises:
+            RowError: the row cannot be used, or does not end with an assistant turn that says something.
+        """
+        prompt, answer = self._split(example)
+        head = self._prompt_ids(example, prompt)
+        whole = self._prompt_ids(example, prompt + answer)
+        tail = whole[len(head) :] if whole[: len(head)] == head else self._continuation_ids(answer)
+        return self._cut(example, head + tail, [False] * len(head) + [True] * len(tail))
+
+    def encode_prompt(self, example: Example) -> IntArray:
+        """Tokens of everything before the final assistant turn, its header included, int64 [t]; never cut.
+
+        Raises:
+            RowError: as `encode_answer`.
+        """
+        prompt, _ = self._split(example)
+        return np.asarray(self._prompt_ids(example, prompt), dtype=np.int64)
+
+    def encode_continuation(self, example: Example, token_ids: Sequence[int]) -> EncodedExample:
+        """The prompt followed by exactly these tokens, which are supervised: what the model itself said."""
+        head = self.encode_prompt(example).tolist()
+        tail = [int(token) for token in token_ids]
+        return self._cut(example, head + tail, [False] * len(head) + [True] * len(tail))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over all that decides tokens and masks: vocabulary, merges, template, pinned date."""
+        tokenizer = self.tokenizer
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is not None:
+            state = json.loads(backend.to_str())
+            # Left behind by whoever last padded a batch; changes no token here.
+            state.pop("truncation", None)
+            state.pop("padding", None)
+        else:
+            state = sorted(tokenizer.get_vocab().items())
+        parts = {
+            "class": type(tokenizer).__name__,
+            "state": state,
+            "special": {key: str(value) for key, value in tokenizer.special_tokens_map.items()},
+            "template": getattr(tokenizer, "chat_template", None),
+            "date": PINNED_DATE.isoformat(),
+            "version": ENCODING_VERSION,
+        }
+        text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What encoding has met so far, over all rows given to `encode`."""
+        return tuple(_note_findings(self._notes, self._dated))
+
+    def refuse(self, example: Example, error: RowError) -> EncodedExample:
+        """A stand-in for a row that `encode` refused: one token, no target, so an exact zero gradient.
+
+        The row keeps its place in the index; the refusal becomes a finding.
+        """
+        if example.problem is None:
+            self._notes.refused[example.id] = (example.position + 1, error.problem)
+        return self._cut(example, [], [])
+
+    def _template(self, example: Example) -> str | None:
+        if getattr(self.tokenizer, "chat_template", None) is None:
+            return None
+        try:
+            return str(self.tokenizer.get_chat_template(tools=_tools(example)))
+        except ValueError as error:
+            raise ModelError("the tokenizer has no usable chat template", found=str(error)[:200]) from None
+
+    def _refuse_problem(self, example: Example) -> None:
+        if example.problem is not None:
+            raise RowError(example.problem, where=f"row {example.position + 1}")
+
+    def _clock(self, layout: str) -> str:
+        self._dated = True
+        return PINNED_DATE.strftime(layout)
+
+    def _render(
+        self, example: Example, messages: Sequence[Message], prompt: bool, template: str | None = None
+    ) -> str:
+        from jinja2.exceptions import TemplateError, TemplateSyntaxError
+
+        conversation = [
+            {"role": turn.role, "content": turn.content, **(turn.extra or {})} for turn in messages
+        ]
+        try:
+            return str(
+                self.tokenizer.apply_chat_template(
+                    conversation,
+                    tools=_tools(example),
+                    chat_template=template,
+                    add_generation_prompt=prompt,
+                    tokenize=False,
+                    strftime_now=self._clock,
+                )
+            )
+        except TemplateSyntaxError as error:
+            raise ModelError(f"the chat template is not valid Jinja ({error})") from None
+        except TemplateError as error:
+            said = type(error) is TemplateError
+            problem = f"template refuses: {error}" if said else f"template cannot render the row ({error})"
+            raise RowError(problem[:300], where=f"row {example.position + 1}") from None
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise RowError(
+                f"template cannot render the row ({type(error).__name__}: {str(error)[:200]})",
+                where=f"row {example.position + 1}",
+            ) from None
+
+    def _rendered(self, example: Example) -> _Rendered:
+        messages = example.messages
+        template = self._template(example) or ""
+        for i, turn in enumerate(messages):
+            if turn.extra and "tool_calls" in turn.extra and "tool_calls" not in template:
+                content = "null" if not turn.content else "text"
+                raise RowError(
+                    f"template cannot render turn {i + 1} (content {content}, tool_calls set)",
+                    where=f"row {example.position + 1}",
+                )
+        speakers = [i for i, turn in enumerate(messages) if turn.role == "assistant"]
+        if has_generation_block(template):
+            extras = [json.dumps(t.extra, ensure_ascii=False, default=str) for t in messages if t.extra]
+            opening, closing = marker_pair([*(turn.content for turn in messages), *extras])
+            marked = marked_template(template, opening, closing)
+            text, spans = split_markers(self._render(example, messages, False, marked), opening, closing)
+            if len(spans) == len(speakers):
+                turns = [
+                    self._marked_turn(example, text, i, span) for i, span in zip(speakers, spans, strict=True)
+                ]
+            else:
+                # Blocks and turns that do not pair off: the mask is the template's, the turn is unknown.
+                turns = [TurnText(len(messages) - 1, span, stable=False) for span in spans]
+        else:
+            text = self._render(example, messages, False)
+            turns = [self._prefix_turn(example, text, i) for i in speakers]
+        missing = tuple(
+            i
+            for i, turn in enumerate(messages)
+            if turn.role in ("system", "user") and turn.content.strip() not in text
+        )
+        return _Rendered(text, tuple(turns), missing)
+
+    def _borders(self, example: Example, text: str, i: int) -> tuple[int | None, int]:
+        # Where turn i starts by the prompt rendered before it (None: not a prefix), and how much of `text`
+        # the conversation up to and including the turn shares.
+        messages = example.messages
+        try:
+            head = self._render(example, messages[:i], True) if i else None
+            upto = text if i + 1 == len(messages) else self._render(example, messages[: i + 1], False)
+        except RowError:
+            # The template accepts the conversation but not its beginning.
+            return None, 0
+        start = len(head) if head is not None and text.startswith(head) else None
+        return start, common_prefix(upto, text)
+
+    def _marked_turn(self, example: Example, text: str, i: int, span: Span) -> TurnText:
+        start, shared = self._borders(example, text, i)
+        return TurnText(
+            i,
+            span,
+            stable=(start is not None or i == 0) and shared >= span[1],
+            altered=_is_altered(example.messages[i], text[slice(*span)]),
+            ends=_ends_with(text[slice(*span)], self._end_tokens),
+        )
+
+    def _prefix_turn(self, example: Example, text: str, i: int) -> TurnText:
+        turn = example.messages[i]
+        start, shared = self._borders(example, text, i)
+        calls = bool(turn.extra and "tool_calls" in turn.extra)
+        stable = start is not None and shared > start
+        if start is not None and stable:
+            content_end, end = turn_end(text, start, shared, turn.content, calls, self._end_tokens)
+            stable = not _is_altered(turn, text[start:end])
+        if start is None or not stable:
+            start, content_end, end = self._bracketed_turn(example, text, i)
+        return TurnText(
+            i,
+            (start, end),
+            stable=stable or (i == 0 and shared >= end),
+            altered=_is_altered(turn, text[start:end]),
+            ends=end > content_end,
+        )
+
+    def _bracketed_turn(self, example: Example, text: str, i: int) -> tuple[int, int, int]:
+        # Renders the row with the turn's content between two markers, so that the answer is found in the full
+        # render itself. A template may drop the opening marker with a thinking block; then the answer begins
+        # after the assistant header.
+        turn = example.messages[i]
+        unknown = RowError(
+            f"the answer of turn {i + 1} cannot be located in the template's output",
+            where=f"row {example.position + 1}",
+        )
+        bare = turn.content.strip()
+        if not bare:
+            raise unknown
+        opening, closing = marker_pair([text, bare])
+        lead, trail = turn.content.split(bare, 1)
+        bracketed = Message(turn.role, f"{lead}{opening}{bare}{closing}{trail}", turn.extra)
+        messages = [*example.messages[:i], bracketed, *example.messages[i + 1 :]]
+        marked = self._render(example, messages, False)
+        if marked.replace(opening, "").replace(closing, "") != text or marked.count(closing) != 1:
+            raise unknown
+        content_end = marked.replace(opening, "").index(closing)
+        header = self._header(example, i)
+        start = text.rfind(header, 0, content_end) + len(header) if header else -1
+        if marked.count(opening) == 1:
+            inner = marked.index(opening)
+            # A thinking block that the template itself writes lies between the header and the content.
+            start = start if header and start - len(header) >= 0 and start <= inner else inner
+        elif start < len(header) or not header:
+            raise unknown
+        token = self._end_tokens.search(text, content_end)
+        end = token.end() if token and not text[content_end : token.start()].strip() else content_end
+        return start, content_end, end
+
+    def _header(self, example: Example, i: int) -> str:
+        # What the template writes to open an assistant turn.
+        messages = example.messages[:i] or (Message("user", "x"),)
+        try:
+            closed = self._render(example, messages, False)
+            opened = self._render(example, messages, True)
+        except RowError:
+            return ""
+        return opened[len(closed) :] if opened.startswith(closed) else ""
+
+    @cached_property
+    def _end_tokens(self) -> re.Pattern[str]:
+        names = {str(token) for token in self.tokenizer.all_special_tokens}
+        added = getattr(self.tokenizer, "added_tokens_decoder", {})
+        # Some vocabularies add runs of spaces or newlines as tokens; those end nothing.
+        names |= {str(token) for token in added.values()}
+        listed = sorted((name for name in names if name.strip()), key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, listed)) or "(?!)")
+
+    def _tokens(self, text: str, special: bool, borders: Sequence[int]) -> tuple[list[int], list[Span]]:
+        if getattr(self.tokenizer, "is_fast", False):
+            output = self.tokenizer(
+                text,
+                add_special_tokens=special,
+                return_offsets_mapping=True,
+                return_attention_mask=False,
+                verbose=False,
+            )
+            ids, extents = (
+                list(output["input_ids"]),
+                token_extents(output["offset_mapping"], output.tokens()),
+            )
+        else:
+            ids = self._ids(text, special)
+            extents = prefix_extents(text, ids, borders, lambda part: self._ids(part, special))
+        doubled = self._doubled_bos(ids)
+        return ids[doubled:], extents[doubled:]
+
+    def _ids(self, text: str, special: bool) -> list[int]:
+        output = self.tokenizer(text, add_special_tokens=special, return_attention_mask=False, verbose=False)
+        return list(output["input_ids"])
+
+    def _doubled_bos(self, ids: Sequence[int]) -> int:
+        # One BOS, never two: the text may bring one along, and the tokenizer add its own.
+        bos = self.tokenizer.bos_token_id
+        doubled = 0
+        while bos is not None and doubled + 1 < len(ids) and ids[doubled] == ids[doubled + 1] == bos:
+            doubled += 1
+        return doubled
+
+    def _plain_ids(self, text: str, ends: bool) -> list[int]:
+        # Raw text with the tokenizer's own special tokens; `ends` closes it with one end-of-sequence token.
+        ids = self._ids(text, True)
+        ids = ids[self._doubled_bos(ids) :]
+        eos = self.tokenizer.eos_token_id
+        if ends and eos is not None:
+            while ids and ids[-1] == eos:
+                ids.pop()
+            ids.append(eos)
+        return ids
+
+    def _prompt_ids(self, example: Example, text: str) -> list[int]:
+        if self._template(example) is not None:
+            ids = self._ids(text, False)
+            ids = ids[self._doubled_bos(ids) :]
+        else:
+            ids = self._plain_ids(text, ends=False)
+            eos, spelled = self.tokenizer.eos_token_id, str(self.tokenizer.eos_token)
+            if len(ids) > 1 and ids[-1] == eos and not text.endswith(spelled):
+                ids.pop()  # A tokenizer that closes every text would end the prompt before its answer.
+        return ids or [self._filler]
+
+    def _continuation_ids(self, text: str) -> list[int]:
+        # Behind a newline, so that SentencePiece puts no space of its own in front.
+        newline, behind = self._ids("\n", False), self._ids("\n" + text, False)
+        if behind[: len(newline)] == newline:
+            return behind[len(newline) :]
+        return self._ids(text, False)
+
+    def _joined(self, messages: Sequence[Message]) -> list[str]:
+        # Without a template: the turns' texts, a prompt and its completion directly, others a line apart.
+        pieces: list[str] = []
+        for turn in messages:
+            if pieces and pieces[-1] and not pieces[-1][-1].isspace() and not turn.content[:1].isspace():
+                pieces.append("\n")
+            pieces.append(turn.content)
+        return pieces
+
+    def _split(self, example: Example) -> tuple[str, str]:
+        # The text of the prompt and of the answer.
+        self._refuse_problem(example)
+        last = example.messages[-1] if example.messages else None
+        calls = bool(last and last.extra and "tool_calls" in last.extra)
+        if last is None or last.role != "assistant" or not (last.content or calls):
+            raise RowError(
+                "the row does not end with an answer",
+                where=f"row {example.position + 1}",
+                expected="a final assistant turn with text",
+            )
+        if self._template(example) is None:
+            pieces = self._joined(example.messages)
+            eos = str(self.tokenizer.eos_token or "")
+            answer = pieces[-1] if not eos or pieces[-1].endswith(eos) else pieces[-1] + eos
+            return "".join(pieces[:-1]), answer
+        rendered = self._rendered(example)
+        if not rendered.turns:
+            raise RowError("the template marks no answer in the row", where=f"row {example.position + 1}")
+        start, end = rendered.turns[-1].span
+        if len(example.messages) == 1:
+            return rendered.text[:start], rendered.text[start:end]
+        prompt = self._render(example, example.messages[:-1], True)
+        if rendered.text.startswith(prompt) and len(prompt) < end:
+            return prompt, rendered.text[len(prompt) : end]
+        # The prompt that generation uses is not how the template renders a finished answer: keep the former.
+        return prompt, rendered.text[start:end]
+
+    @property
+    def _filler(self) -> int:
+        for token in (
+            self.tokenizer.bos_token_id,
+            self.tokenizer.eos_token_id,
+            self.tokenizer.pad_token_id,
+        ):
+            if token is not None:
+                return int(token)
+        return 0
+
+    def _cut(self, example: Example, ids: Sequence[int], mask: Sequence[bool]) -> EncodedExample:
+        supervised = np.asarray(mask if len(ids) else [False], dtype=np.bool_)
+        input_ids = np.asarray(ids if len(ids) else [self._filler], dtype=np.int64)
+        # Nothing predicts the first token.
+        supervised[0] = False
+        limit = self.max_seq_length
+        return EncodedExample(
+            example.id,
+            example.position,
+            input_ids[:limit].copy(),
+            supervised[:limit].copy(),
+            truncated=max(0, len(input_ids) - limit),
+            truncated_supervised=int(supervised[limit:].sum()),
+        )
+
+    def _note(self, example: Example, rendered: _Rendered, straddling: int) -> None:
+        notes, row = self._notes, f"row {example.position + 1}"
+        unstable = [turn.turn + 1 for turn in rendered.turns if not turn.stable]
+        if unstable:
+            notes.unstable[example.id] = f"{row}, turn {', '.join(map(str, unstable))}"
+        altered = [turn.turn + 1 for turn in rendered.turns if turn.altered]
+        altered += [turn + 1 for turn in rendered.missing]
+        if altered:
+            notes.altered[example.id] = f"{row}, turn {', '.join(map(str, sorted(altered)))}"
+        if straddling:
+            notes.straddling[example.id] = straddling
+        if rendered.turns:
+            notes.ends[example.id] = (sum(turn.ends for turn in rendered.turns), len(rendered.turns))
+
+
+def encode_all(
+    encoder: ChatEncoder, examples: Iterable[Example], progress: Callable[[int], None] | None = None
+) -> tuple[EncodedExample, ...]:
+    """Encodes a dataset for training; a refused row gets a stand-in without targets and a finding.
+
+    Args:
+        progress: called with 1 after each row.
+
+    Returns:
+        One encoded example a row, in order.
+    """
+    encoded = []
+    for example in examples:
+        try:
+            encoded.append(encoder.encode(example))
+        except RowError as error:
+            encoded.append(encoder.refuse(example, error))
+        if progress is not None:
+            progress(1)
+    return tuple(encoded)
+
+
+def encoding_findings(encoder: ChatEncoder, encoded: Sequence[EncodedExample]) -> tuple[Finding, ...]:
+    """The encoder's findings, and what the encoded rows show: rows without targets, targets cut off."""
+    return (*encoder.findings, *no_supervised_findings(encoded), *cut_target_findings(encoded))
+
+
+def no_supervised_findings(encoded: Sequence[EncodedExample]) -> tuple[Finding, ...]:
+    """`data.no_supervised_tokens`: rows that train on nothing."""
+    empty = [row for row in encoded if row.n_supervised == 0]
+    if not empty:
+        return ()
+    cut = sum(row.truncated_supervised > 0 for row in empty)
+    return (
+        Finding(
+            "data.no_supervised_tokens",
+            Severity.CRITICAL,
+            f"{len(empty)} of {len(encoded)} examples have zero supervised tokens",
+            f"Their gradient is exactly zero. In {cut} of them the cut at max_seq_length took the whole target; "
+            f"rows: {_rows([row.position + 1 for row in empty])}.",
+            "Raise max_seq_length, or remove the rows."
+            if cut
+            else "Give these rows an answer, or remove them.",
+            tuple(row.id for row in empty),
+            {"count": len(empty), "rows": [row.position + 1 for row in empty], "cut": cut},
+        ),
+    )
+
+
+def cut_target_findings(encoded: Sequence[EncodedExample]) -> tuple[Finding, ...]:
+    """`data.completion_truncated`: targets cut off by max_seq_length."""
+    cut = [row for row in encoded if row.truncated_supervised]
+    if not cut:
+        return ()
+    longest = max(len(row) + row.truncated for row in cut)
+    share = len(cut) / len(encoded)
+    return (
+        Finding(
+            "data.completion_truncated",
+            Severity.CRITICAL if share > 0.05 else Severity.HIGH,
+            f"{len(cut)} of {len(encoded)} examples ({share:.1%}) have their target truncated",
+            f"The longest has {longest} tokens. Rows: {_rows([row.position + 1 for row in cut])}.",
+            f"Raise max_seq_length to {longest}.",
+            tuple(row.id for row in cut),
+            {"count": len(cut), "rows": [row.position + 1 for row in cut], "longest": longest},
+        ),
+    )
+
+
+def _note_findings(notes: _Notes, dated: bool) -> Iterable[Finding]:
+    if notes.refused:
+        reasons: dict[str, list[int]] = {}
+        for row, reason in notes.refused.values():
+            reasons.setdefault(reason, []).append(row)
+        yield Finding(
+            "data.unrenderable_rows",
+            Severity.HIGH,
+            f"The chat template refuses {len(notes.refused)} rows",
+            "; ".join(f"{reason}: rows {_rows(rows)}" for reason, rows in reasons.items()) + ".",
+            "Change these rows to what the template accepts; they take no part in attribution.",
+            tuple(notes.refused),
+            {"count": len(notes.refused), "rows": [row for row, _ in notes.refused.values()]},
+        )
+    if notes.no_template:
+        yield Finding(
+            "data.no_chat_template",
+            Severity.HIGH,
+            f"No chat template: {len(notes.no_template)} chat rows are supervised whole, prompt included",
+            "The tokenizer has no chat template, so prompt and completion are joined as text.",
+            "Use the tokenizer that the model was fine-tuned with, or give it a chat template.",
+            tuple(notes.no_template),
+            {"count": len(notes.no_template)},
+        )
+    if notes.unstable:
+        yield Finding(
+            "data.template_prefix_mismatch",
+            Severity.MEDIUM,
+            f"The chat template is not prefix-stable in {len(notes.unstable)} rows",
+            "The conversation up to a turn does not render to the beginning of the whole: "
+            f"{_few(notes.unstable.values())}. Masks were taken from the full render.",
+            "A trainer that masks by rendering turn by turn gets other labels: use a template with generation "
+            "blocks, or one that keeps earlier turns as they are.",
+            tuple(notes.unstable),
+            {"count": len(notes.unstable)},
+        )
+    if notes.altered:
+        yield Finding(
+            "data.template_alters_text",
+            Severity.MEDIUM,
+            f"The chat template leaves out or changes text of {len(notes.altered)} rows",
+            f"What is trained on differs from the dataset: {_few(notes.altered.values())}.",
+            "Check whether the template strips thinking blocks or a system turn that the data relies on.",
+            tuple(notes.altered),
+            {"count": len(notes.altered)},
+        )
+    if dated:
+        yield Finding(
+            "data.template_depends_on_date",
+            Severity.LOW,
+            "The chat template writes the date",
+            f"It reads the clock; Gradian renders it with {PINNED_DATE:%d %b %Y}. In training each day had its "
+            "own, in a system turn that the data may not have.",
+            "Pin the date in the template, or pass date_string.",
+            (),
+            {"date": PINNED_DATE.date().isoformat()},
+        )
+    open_ended = [key for key, (ended, total) in notes.ends.items() if ended < total]
+    if open_ended:
+        ended = sum(pair[0] for pair in notes.ends.values())
+        total = sum(pair[1] for pair in notes.ends.values())
+        yield Finding(
+            "data.end_of_turn_not_supervised",
+            Severity.HIGH,
+            f"The end-of-turn token is supervised in {ended} of {total} assistant turns",
+            "Where it is not, the model does not learn to stop.",
+            "Move `{% endgeneration %}` behind the end-of-turn token, or use a template that writes one.",
+            tuple(open_ended),
+            {"supervised": ended, "turns": total},
+        )
+    if notes.straddling:
+        yield Finding(
+            "data.token_straddles_border",
+            Severity.LOW,
+            f"{sum(notes.straddling.values())} tokens lie across the border of an answer",
+            "Such a token holds characters of both sides. It counts as supervised.",
+            "",
+            tuple(notes.straddling),
+            {"tokens": sum(notes.straddling.values())},
+        )
+
+
+def _is_altered(turn: Message, shown: str) -> bool:
+    return bool(turn.content.strip()) and turn.content.strip() not in shown
+
+
+def _ends_with(text: str, ends: re.Pattern[str]) -> bool:
+    return any(not text[match.end() :].strip() for match in ends.finditer(text))
+
+
+def _tools(example: Example) -> list[dict[str, Any]] | None:
+    return [dict(tool) for tool in example.tools] if example.tools else None
+
+
+def _rows(rows: Sequence[int]) -> str:
+    return ", ".join(map(str, rows[:20])) + (f" and {len(rows) - 20} more" if len(rows) > 20 else "")
+
+
+def _few(items: Iterable[str]) -> str:
+    listed = list(items)
+    return "; ".join(listed[:10]) + (f"; and {len(listed) - 10} more" if len(listed) > 10 else "")

@@ -1,0 +1,277 @@
+"""Which tokens are supervised: character spans of the answers, and the tokens that lie on them.
+
+The text is tokenised once, whole, as a trainer does; a token belongs to a span when it shares a character
+with it. Comparing tokens of a prompt with tokens of the whole text instead goes wrong wherever a merge crosses
+the border.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gradian.types import BoolArray, EncodedExample, Example
+
+Span = tuple[int, int]
+"""Characters [start, end) of a text."""
+
+KNOWN_RESPONSE_MARKERS = (
+    "<|im_start|>assistant\n",
+    "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    "<start_of_turn>model\n",
+    "<|assistant|>\n",
+    "[/INST]",
+    "### Response:",
+    "### Assistant:",
+    "<|Assistant|>",
+    "ASSISTANT:",
+)
+_GENERATION_BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_GENERATION_TAGS = re.compile(
+    r"\{%(?P<left>[-+]?)\s*(?P<name>generation|endgeneration)\s*(?P<right>[-+]?)%\}"
+)
+# Code points that are no characters: they survive a template and occur in no text.
+_NONCHARACTERS = tuple(chr(code) for code in range(0xFDD0, 0xFDF0))
+
+
+@dataclass(frozen=True)
+class TurnText:
+    """Where the target of one assistant turn lies in a rendered conversation.
+
+    Attributes:
+        turn: 0-based number of the message.
+        span: the target's characters, end-of-turn token included where the mask includes it.
+        stable: whether the conversation up to the turn, and up to its end, render to the text's own beginning.
+        altered: whether the template changed the turn's text.
+        ends: whether the span takes in the end-of-turn token.
+    """
+
+    turn: int
+    span: Span
+    stable: bool = True
+    altered: bool = False
+    ends: bool = True
+
+
+def has_generation_block(template: str) -> bool:
+    """Whether a chat template marks assistant text with `{% generation %}`.
+
+    Without one, a trainer's `assistant_only_loss` finds no token to supervise.
+    """
+    return bool(_GENERATION_BLOCK.search(template))
+
+
+def marker_pair(texts: Iterable[str]) -> tuple[str, str]:
+    """Two characters that none of the texts holds."""
+    joined = "".join(texts)
+    free = [character for character in _NONCHARACTERS if character not in joined]
+    if len(free) < 2:
+        raise ValueError("the text uses every Unicode noncharacter")
+    return free[0], free[1]
+
+
+def marked_template(template: str, opening: str, closing: str) -> str:
+    """A template that writes `opening` and `closing` around the text of each generation block.
+
+    The tags' own whitespace control stays in force: each marker sits between two block tags.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        left, name, right = match["left"], match["name"], match["right"]
+        if name == "generation":
+            return f"{{%{left} if true %}}{{{{ '{opening}' }}}}{{% generation {right}%}}"
+        return f"{{%{left} endgeneration %}}{{{{ '{closing}' }}}}{{% endif {right}%}}"
+
+    return _GENERATION_TAGS.sub(replace, template)
+
+
+def split_markers(text: str, opening: str, closing: str) -> tuple[str, tuple[Span, ...]]:
+    """Takes the markers out of a rendered text.
+
+    Returns:
+        The text without markers and the spans that they enclosed, in order.
+    """
+    pieces: list[str] = []
+    spans: list[Span] = []
+    length = 0
+    start: int | None = None
+    for piece in re.split(f"([{opening}{closing}])", text):
+        if piece == opening:
+            start = length
+        elif piece == closing:
+            if start is not None:
+                spans.append((start, length))
+            start = None
+        else:
+            pieces.append(piece)
+            length += len(piece)
+    return "".join(pieces), tuple(spans)
+
+
+def common_prefix(first: str, second: str) -> int:
+    """Number of characters that two texts have in common at their beginning."""
+    if second.startswith(first):
+        return len(first)
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[:middle] == second[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def turn_end(
+    text: str, start: int, stop: int, content: str, calls_tools: bool, ends: re.Pattern[str]
+) -> Span:
+    """Finds the end of a turn that begins at `start` and has ended by `stop`.
+
+    Args:
+        content: the turn's own text.
+        calls_tools: the turn holds tool calls, which follow the content and may use special tokens themselves.
+        ends: matches any special token.
+
+    Returns:
+        Where the content ends, and where its end-of-turn token does (the same where it has none). White space
+        that the template writes after the end-of-turn token is outside.
+    """
+    wanted = content.strip()
+    place = text.find(wanted, start, stop) if wanted else -1
+    after = place + len(wanted) if place >= 0 else start
+    tokens = list(ends.finditer(text, after, stop))
+    if not tokens:
+        visible = after + len(text[after:stop].rstrip())
+        return visible, visible
+    token = tokens[-1] if calls_tools or place < 0 else tokens[0]
+    return token.start(), token.end()
+
+
+def token_extents(offsets: Sequence[Span], surfaces: Sequence[str] | None) -> list[Span]:
+    """The characters that each token really covers.
+
+    Byte-level tokenizers may trim white space off the offsets they report (`trim_offsets`), which would leave a
+    token of spaces with no characters at all. A gap between two tokens belongs to the later one when that
+    begins with white space, else to the earlier.
+
+    Args:
+        offsets: reported (start, end) of each token.
+        surfaces: the vocabulary entries of the tokens, or None when unknown.
+    """
+    extents: list[Span] = []
+    reached = 0
+    for i, (start, end) in enumerate(offsets):
+        if start > reached and (surfaces is not None) and surfaces[i][:1]:
+            if surfaces[i][0] in "\u0120\u010a\u0109\u010d\u2581 \n\t\r":
+                start = reached
+            elif extents:
+                extents[-1] = (extents[-1][0], start)
+        extents.append((start, end))
+        reached = max(reached, end)
+    return extents
+
+
+def span_mask(extents: Sequence[Span], spans: Sequence[Span]) -> tuple[BoolArray, int]:
+    """Marks the tokens that share a character with a span.
+
+    Args:
+        extents: characters of each token, [t], in order.
+        spans: disjoint spans, in order.
+
+    Returns:
+        bool [t], and how many marked tokens also hold characters from outside their span (they straddle the
+        border, and count as supervised).
+    """
+    ends = np.asarray([end for _, end in extents], dtype=np.int64)
+    starts = np.asarray([start for start, _ in extents], dtype=np.int64)
+    mask = np.zeros(len(extents), dtype=np.bool_)
+    straddling = 0
+    for start, end in spans:
+        hit = (ends > start) & (starts < end)
+        straddling += int((hit & ((starts < start) | (ends > end))).sum())
+        mask |= hit
+    return mask, straddling
+
+
+def prefix_extents(
+    text: str, input_ids: Sequence[int], borders: Sequence[int], tokenize: Callable[[str], Sequence[int]]
+) -> list[Span]:
+    """Token extents for a tokenizer that reports no offsets: exact at the borders asked for, vague between.
+
+    Each piece of text up to a border is tokenised on its own; the tokens that it shares with the whole text
+    lie before the border. A token that crosses it gets the characters of both sides.
+    """
+    n = len(input_ids)
+    starts, ends = [0] * n, [len(text)] * n
+    for border in sorted(set(borders)):
+        head = list(tokenize(text[:border]))
+        shared = 0
+        while shared < min(len(head), n) and head[shared] == input_ids[shared]:
+            shared += 1
+        crossing = shared < len(head)
+        for i in range(shared):
+            ends[i] = min(ends[i], border)
+        for i in range(shared + int(crossing), n):
+            starts[i] = max(starts[i], border)
+    return list(zip(starts, ends, strict=True))
+
+
+@dataclass(frozen=True)
+class Border:
+    """How a prompt and its completion meet when both are tokenised as one text.
+
+    Attributes:
+        prompt_is_prefix: whether the prompt's own tokens are the beginning of the whole text's tokens.
+        straddling: the vocabulary entry of the token that lies on both sides, or None.
+        n_prompt: tokens that hold a character of the prompt; all later ones are completion.
+    """
+
+    prompt_is_prefix: bool
+    straddling: str | None
+    n_prompt: int
+
+
+def text_border(tokenizer: Any, prompt: str, completion: str) -> Border:
+    """Examines the border of a prompt and a completion that a trainer joins as plain text.
+
+    A trainer that masks `len(tokenize(prompt))` tokens masks a straddling token too, so here it counts as
+    prompt, unlike in `span_mask`.
+    """
+    head = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    whole = tokenizer(prompt + completion, add_special_tokens=False, return_offsets_mapping=True)
+    ids = whole["input_ids"]
+    surfaces = tokenizer.convert_ids_to_tokens(ids)
+    extents = token_extents([tuple(pair) for pair in whole["offset_mapping"]], surfaces)
+    border = len(prompt)
+    crossing = [i for i, (start, end) in enumerate(extents) if start < border < end]
+    return Border(
+        list(ids[: len(head)]) == list(head),
+        surfaces[crossing[0]] if crossing else None,
+        sum(start < border for start, _ in extents),
+    )
+
+
+def contains_ids(input_ids: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Whether the token ids occur one after another: how trainers look for a response template."""
+    n, m = len(input_ids), len(wanted)
+    return any(list(input_ids[i : i + m]) == list(wanted) for i in range(n - m + 1))
+
+
+def marker_rows(examples: Iterable[Example], marker: str) -> tuple[int, ...]:
+    """Positions of the raw text rows that hold a response marker."""
+    return tuple(e.position for e in examples if e.text is not None and marker in e.text)
+
+
+def markers_present(examples: Sequence[Example]) -> tuple[tuple[str, int], ...]:
+    """The known response markers that occur in raw text rows, with the number of rows, most frequent first."""
+    counts = [(marker, len(marker_rows(examples, marker))) for marker in KNOWN_RESPONSE_MARKERS]
+    return tuple(sorted((pair for pair in counts if pair[1]), key=lambda pair: -pair[1]))
+
+
+def targets_lost_to_padding_id(encoded: Iterable[EncodedExample], pad_id: int) -> int:
+    """Targets that a collator erases when it sets every label equal to the padding id to -100."""
+    return sum(int(((row.input_ids == pad_id) & row.supervised).sum()) for row in encoded)
