@@ -59,3 +59,8 @@ def digests(cache: Path) -> dict[str, str]:
         for path in sorted(cache.rglob("*"))
         if path.is_file()
     }
+
+
+def memory_folder() -> str | None:
+    """A file system in memory, or None for the ordinary temporary folder."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None

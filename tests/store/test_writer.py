@@ -17,7 +17,7 @@ from gradian.store.format import StorageDtype, index_id
 from gradian.store.reader import IndexReader
 from gradian.store.writer import open_writer
 from gradian.types import BlockSpec
-from tests.store.building import BLOCKS, CHUNK, INPUTS, N, build, digests, gradients, write_pending
+from tests.store.building import BLOCKS, CHUNK, INPUTS, N, build, digests, gradients, memory_folder, write_pending
 
 
 @st.composite
@@ -57,7 +57,7 @@ def test_every_bit_pattern_comes_back(
     values[0].flat[:4] = np.array([-0.0, np.nan, -np.inf, np.finfo(dtype).smallest_subnormal])[
         : values[0].size
     ]
-    with tempfile.TemporaryDirectory() as cache:
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as cache:
         with open_writer(cache, {"seed": seed}, blocks, n, dtype, chunk_size) as writer:
             write_pending(writer, values, batch)
             reader = writer.finish()
