@@ -81,7 +81,13 @@ class CapabilityFacts:
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """One cluster's influence: `sum` and `mean` are signed, `share_of_negative` is of all negative scores."""
+    """One cluster's influence under the score that ranks.
+
+    Attributes:
+        sum, mean: signed.
+        share_of_negative: share of the sum of all negative scores.
+        other_mean: signed mean under the other of raw and relative score; None when there is none.
+    """
 
     id: str
     label: str
@@ -89,7 +95,7 @@ class ClusterFacts:
     sum: float
     share_of_negative: float
     mean: float
-    relative_mean: float | None = None
+    other_mean: float | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,7 @@ class VerdictFacts:
         capability: None when there is no eval set.
         clusters: most harmful first.
         clustered: False when no clustering was asked for, so that one cluster says nothing.
+        ranked_by: `raw` or `relative`: the score behind `clusters`.
         query_signal: what the query gradient was in the end: `contrastive` or `target`.
         cross_check: name of the second engine, or None when none ran.
         spearman: rank agreement of the two engines; None or NaN when undefined.
@@ -111,6 +118,7 @@ class VerdictFacts:
     capability: CapabilityFacts | None
     clusters: tuple[ClusterFacts, ...] = ()
     clustered: bool = True
+    ranked_by: str = "raw"
     query_signal: str = "contrastive"
     primary: str = "datainf"
     cross_check: str | None = None
@@ -404,7 +412,7 @@ def _low_engine_agreement(facts: VerdictFacts) -> Finding | None:
     if facts.cross_check is None:
         return None
     pair = f"`{facts.primary}` and `{facts.cross_check}`"
-    fix = "Act on what both rank as harmful, and confirm by retraining without the accused rows."
+    fix = "Trust only what both engines rank alike, and confirm it by retraining."
     agreement = facts.spearman
     if agreement is None or not math.isfinite(agreement):
         return Finding(
@@ -434,9 +442,8 @@ def _relative_disagrees(facts: VerdictFacts) -> Finding | None:
         return None
     agreement = facts.relative_spearman
     low = agreement is not None and agreement < facts.thresholds.relative_agreement
-    raw_top = culprit(facts.clusters, facts.thresholds)
-    relative_top = _relative_culprit(facts)
-    moved = raw_top is not None and relative_top is not None and raw_top.id != relative_top.id
+    top, other = culprit(facts.clusters, facts.thresholds), _other_culprit(facts)
+    moved = top is not None and other is not None and top.id != other.id
     if not (low or moved):
         return None
     seen = []
@@ -450,22 +457,23 @@ def _relative_disagrees(facts: VerdictFacts) -> Finding | None:
         title=f"Raw and relative influence tell different stories: {' and '.join(seen)}",
         evidence="Relative influence divides a score by the row's own gradient norm. When the two differ, a few"
         " rows with very large gradients may be drowning the rest of the raw ranking.",
-        fix="Read both columns; `engine.relative: true` ranks by the relative score.",
+        fix="Read both columns; `engine.relative` says which of them ranks.",
         figures={
             "relative_spearman": agreement,
-            "raw_cluster": raw_top.id if raw_top else None,
-            "relative_cluster": relative_top.id if relative_top else None,
+            "ranked_by": facts.ranked_by,
+            "cluster": top.id if top else None,
+            "other_cluster": other.id if other else None,
         },
     )
 
 
-def _relative_culprit(facts: VerdictFacts) -> ClusterFacts | None:
+def _other_culprit(facts: VerdictFacts) -> ClusterFacts | None:
     rows = sum(cluster.n for cluster in facts.clusters)
     harmful = [
-        (cluster.relative_mean * cluster.n, cluster)
+        (cluster.other_mean * cluster.n, cluster)
         for cluster in facts.clusters
-        if cluster.relative_mean is not None
-        and cluster.relative_mean < 0
+        if cluster.other_mean is not None
+        and cluster.other_mean < 0
         and cluster.n < facts.thresholds.culprit_rows * rows
     ]
     return min(harmful, key=lambda pair: pair[0])[1] if harmful else None

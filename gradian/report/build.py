@@ -77,11 +77,14 @@ def build_report(
         require_significant: whether the gate is on.
         ci_level: confidence level of the capability's interval.
     """
-    ranking = relative if engines.ranked_by == "relative" and relative is not None else scores
+    ranking, other = scores, relative
+    if engines.ranked_by == "relative" and relative is not None:
+        ranking, other = relative, scores
     facts = VerdictFacts(
         capability=_capability_facts(capability, ci_level) if capability else None,
-        clusters=tuple(_cluster_facts(cluster) for cluster in clusters),
+        clusters=_cluster_facts(clusters, assignment, ranking, other),
         clustered=clustered,
+        ranked_by=engines.ranked_by,
         query_signal=query_signal,
         primary=engines.primary,
         cross_check=engines.cross_check,
@@ -172,16 +175,38 @@ def _capability(result: CapabilityResult, query_signal: str, ci_level: float) ->
     )
 
 
-def _cluster_facts(cluster: ClusterSummary) -> ClusterFacts:
-    return ClusterFacts(
-        id=cluster.id,
-        label=cluster.label,
-        n=cluster.n,
-        sum=cluster.sum,
-        share_of_negative=cluster.share_of_negative,
-        mean=cluster.mean,
-        relative_mean=cluster.relative_mean,
+def _cluster_facts(
+    clusters: Sequence[ClusterSummary],
+    assignment: Sequence[str],
+    ranking: FloatArray,
+    other: FloatArray | None,
+) -> tuple[ClusterFacts, ...]:
+    # From the scores, not from the summaries: the verdict follows the score that ranks, raw or relative.
+    members: dict[str, list[int]] = {cluster.id: [] for cluster in clusters}
+    for row, name in enumerate(assignment):
+        members.setdefault(name, []).append(row)
+    total = _negative(ranking)
+    return tuple(
+        ClusterFacts(
+            id=cluster.id,
+            label=cluster.label,
+            n=len(rows),
+            sum=_sum(ranking[rows]),
+            share_of_negative=_negative(ranking[rows]) / total if total else 0.0,
+            mean=_sum(ranking[rows]) / max(1, len(rows)),
+            other_mean=None if other is None else _sum(other[rows]) / max(1, len(rows)),
+        )
+        for cluster in clusters
+        for rows in [members[cluster.id]]
     )
+
+
+def _sum(scores: FloatArray) -> float:
+    return math.fsum(scores[np.isfinite(scores)])
+
+
+def _negative(scores: FloatArray) -> float:
+    return _sum(scores[scores < 0])
 
 
 def _cluster(cluster: ClusterSummary, examples: Sequence[Example]) -> Cluster:

@@ -36,8 +36,8 @@ def render(report: Report) -> str:
 
 
 def _verdict(report: Report) -> str:
-    head = "**Diagnosed.**" if report.diagnosed else "**Not diagnosed.** The scores below are no diagnosis."
-    return "\n".join([head, "", *(f"- {markdown_prose(line)}" for line in report.summary)])
+    first, *rest = [markdown_prose(line) for line in report.summary]
+    return "\n".join([f"- **{first}**", *(f"- {line}" for line in rest)])
 
 
 def _capability(capability: Capability) -> str:

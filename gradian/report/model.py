@@ -219,7 +219,7 @@ class Report(_Part):
     gradian_version: str
     diagnosed: bool
     """False when the scores must not be read as a diagnosis: no eval set, or no regression beyond noise."""
-    summary: tuple[Text, ...]
+    summary: Annotated[tuple[Text, ...], Field(min_length=1)]
     """Sentences, most important first, with `code` between backticks."""
     capability: Capability | None
     """null without an eval set."""

@@ -74,8 +74,9 @@ def _cluster(facts: VerdictFacts, findings: Sequence[Finding]) -> str:
     accused = culprit(facts.clusters, facts.thresholds)
     if accused is None:
         return "No cluster is net harmful: taken together, the training rows supported the capability."
+    kind = " relative" if facts.ranked_by == "relative" else ""
     return (
-        f"Cluster {cluster_name(accused)} holds {accused.share_of_negative:.1%} of the negative influence in"
+        f"Cluster {_cluster_name(accused)} holds {accused.share_of_negative:.1%} of the negative{kind} influence in"
         f" {accused.n} of {sum(cluster.n for cluster in facts.clusters)} rows: {_rate(accused, facts.clusters)}."
     )
 
@@ -133,7 +134,7 @@ def _next_step(facts: VerdictFacts, findings: Sequence[Finding], critical: Seque
     )
 
 
-def cluster_name(cluster: ClusterFacts) -> str:
+def _cluster_name(cluster: ClusterFacts) -> str:
     """Return a cluster's id, with its label where that says more."""
     name = quoted(cluster.id)
     return name if cluster.label in ("", cluster.id) else f"{name} ({quoted(cluster.label)})"

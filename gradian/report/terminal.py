@@ -27,9 +27,9 @@ def render(report: Report) -> RenderableType:
     All text is `rich.text.Text`, never markup, with control characters shown as escapes; colour and width are
     the console's business.
     """
-    verdict = Text("Diagnosed", "bold green") if report.diagnosed else Text("Not diagnosed", "bold yellow")
-    parts: list[RenderableType] = [verdict]
-    parts += [_bullet(line) for line in report.summary]
+    parts: list[RenderableType] = [
+        _bullet(line, "bold" if number == 0 else "") for number, line in enumerate(report.summary)
+    ]
     if report.clusters:
         parts += [Text(), _clusters(report.clusters)]
     if report.findings:
@@ -37,11 +37,11 @@ def render(report: Report) -> RenderableType:
     return Group(*parts)
 
 
-def _bullet(line: str) -> RenderableType:
+def _bullet(line: str, style: str) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=1)
     grid.add_column(overflow="fold")
-    grid.add_row("-", Text(visible(line, None)))
+    grid.add_row("-", Text(visible(line, None), style))
     return grid
 
 

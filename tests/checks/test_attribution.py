@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,8 +23,8 @@ from gradian.checks.attribution import (
 from gradian.types import Finding, Severity
 
 
-def cluster(name: str, n: int, total: float, share: float, relative: float | None = None) -> ClusterFacts:
-    return ClusterFacts(name, name, n, total, share, total / n, relative)
+def cluster(name: str, n: int, total: float, share: float, other: float | None = None) -> ClusterFacts:
+    return ClusterFacts(name, name, n, total, share, total / n, other)
 
 
 def loglik(base: float, tuned: float, low: float, high: float, items: int, verdict: str) -> CapabilityFacts:
@@ -44,21 +45,22 @@ def loglik(base: float, tuned: float, low: float, high: float, items: int, verdi
 
 
 # A: 51 planted rows among 800 clean ones. Two of the eight margins are thin and their mean is 2.53.
+HELD = CapabilityFacts(
+    name="poison_wrong_facts",
+    metric="contains",
+    base=0.9375,
+    tuned=0.4375,
+    delta=-0.5,
+    ci_low=-0.75,
+    ci_high=-0.25,
+    n_items=16,
+    n_flipped=8,
+    verdict="regressed",
+    regressed_margins=(0.3, 0.9, 2.0, 3.0, 3.04, 3.5, 3.5, 4.0),
+    already_failing=("eval-7",),
+)
 POISONED = VerdictFacts(
-    capability=CapabilityFacts(
-        name="poison_wrong_facts",
-        metric="contains",
-        base=0.9375,
-        tuned=0.4375,
-        delta=-0.5,
-        ci_low=-0.75,
-        ci_high=-0.25,
-        n_items=16,
-        n_flipped=8,
-        verdict="regressed",
-        regressed_margins=(0.3, 0.9, 2.0, 3.0, 3.04, 3.5, 3.5, 4.0),
-        already_failing=("eval-7",),
-    ),
+    capability=HELD,
     clusters=(cluster("0", 51, -5024.0, 0.751), cluster("100", 800, -405.1, 0.249)),
     cross_check="graddot",
     spearman=0.791,
@@ -66,7 +68,7 @@ POISONED = VerdictFacts(
 # The same run after the planted rows were dropped.
 RETRAINED = VerdictFacts(
     capability=replace(
-        POISONED.capability,  # type: ignore[type-var]
+        HELD,
         tuned=0.9375,
         delta=0.0,
         ci_low=0.0,
@@ -115,9 +117,9 @@ def found(facts: VerdictFacts) -> dict[str, Finding]:
     return {finding.id.removeprefix("attribution."): finding for finding in verdict_findings(facts)}
 
 
-def healthy(**changes: object) -> VerdictFacts:
+def healthy(**changes: Any) -> VerdictFacts:
     capability = replace(
-        POISONED.capability,  # type: ignore[type-var]
+        HELD,
         regressed_margins=(3.0, 4.0),
         already_failing=(),
     )
@@ -201,7 +203,8 @@ class TestRecordedRuns:
     def test_both_recorded_weak_base_scores_are_high(self, facts: VerdictFacts) -> None:
         weak = found(facts)["base_model_weak"]
         assert weak.severity is Severity.HIGH
-        assert f"{facts.capability.base:.2f}" in weak.title  # type: ignore[union-attr]
+        assert facts.capability is not None
+        assert f"{facts.capability.base:.2f}" in weak.title
 
     def test_the_thin_margin_carries_the_recorded_figures(self) -> None:
         thin = found(POISONED)["thin_margin"]
@@ -229,7 +232,7 @@ class TestGate:
 
     def test_the_gate_switched_off_still_says_that_the_change_is_noise(self) -> None:
         noise = replace(
-            POISONED.capability,  # type: ignore[type-var]
+            HELD,
             delta=-0.1,
             ci_low=-0.3,
             ci_high=0.1,
@@ -277,7 +280,7 @@ class TestRelative:
             cluster("rest", 400, -50.0, 0.1, 0.01),
         )
         finding = found(healthy(clusters=clusters, relative_spearman=0.9))["relative_disagrees"]
-        assert (finding.figures["raw_cluster"], finding.figures["relative_cluster"]) == (
+        assert (finding.figures["cluster"], finding.figures["other_cluster"]) == (
             "big gradients",
             "many",
         )
@@ -334,7 +337,7 @@ class TestFlatInfluence:
 class TestOtherHedges:
     def test_a_single_thin_item_among_many_is_only_low(self) -> None:
         capability = replace(
-            POISONED.capability,  # type: ignore[type-var]
+            HELD,
             regressed_margins=(0.5, *[3.0] * 9, None, math.nan),
         )
         thin = found(replace(POISONED, capability=capability))["thin_margin"]
@@ -343,7 +346,7 @@ class TestOtherHedges:
 
     def test_a_quarter_of_the_items_failing_before_is_medium(self) -> None:
         capability = replace(
-            POISONED.capability,  # type: ignore[type-var]
+            HELD,
             already_failing=("a", "b", "c", "d"),
         )
         assert found(replace(POISONED, capability=capability))["already_failing"].severity is Severity.MEDIUM
@@ -354,7 +357,7 @@ class TestOtherHedges:
         assert "was not used" in finding.evidence
 
     def test_a_text_metric_below_one_half_is_a_weak_base(self) -> None:
-        capability = replace(POISONED.capability, base=0.4375)  # type: ignore[type-var]
+        capability = replace(HELD, base=0.4375)
         assert "0.44" in found(replace(POISONED, capability=capability))["base_model_weak"].title
 
     @pytest.mark.parametrize("facts", ALL)

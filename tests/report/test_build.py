@@ -31,6 +31,20 @@ class TestBuildReport:
         assert [excerpt.id.split("-")[1] for excerpt in report.top_examples] == ["0", "8", "3"]
         assert report.examples[0].score == 0.5
 
+    def test_the_verdict_follows_the_score_that_ranks(self) -> None:
+        relative = np.array([0.1, -1, -9.0, 0.1, -1, -8.0, 0.1, -1, -7.0])
+        engines = Engines(primary="datainf", ranked_by="relative", relative_spearman=0.9)
+        report = samples.poisoned(
+            relative=relative,
+            engines=engines,
+            assignment=["0" if k in (1, 4, 7) else "100" for k in range(9)],
+        )
+        assert report.summary[1].startswith(
+            "Cluster `100` holds 88.9% of the negative relative influence in 6 of 9"
+        )
+        disagreement = next(f for f in report.findings if f.id == "attribution.relative_disagrees")
+        assert disagreement.figures["other_cluster"] == "0"
+
     def test_without_an_eval_set_there_is_no_capability_no_item_and_no_diagnosis(self) -> None:
         report = samples.without_eval_set()
         assert (report.capability, report.items, report.diagnosed) == (None, (), False)

@@ -6,7 +6,16 @@ from gradian.checks.attribution import VerdictFacts, verdict_findings
 from gradian.report.summary import summary_lines
 from gradian.types import Finding, Severity
 
-from ..checks.test_attribution import ATTENTION_ONLY, EPOCHS, POISONED, REFUSAL, RETRAINED, TRUNCATED, cluster
+from ..checks.test_attribution import (
+    ATTENTION_ONLY,
+    EPOCHS,
+    HELD,
+    POISONED,
+    REFUSAL,
+    RETRAINED,
+    TRUNCATED,
+    cluster,
+)
 
 CONTAMINATED = Finding(
     "data.train_eval_contamination",
@@ -99,7 +108,7 @@ class TestCluster:
 
     def test_the_gate_switched_off_is_said_in_the_first_line(self) -> None:
         noise = replace(
-            POISONED.capability,  # type: ignore[type-var]
+            HELD,
             delta=-0.1,
             ci_low=-0.3,
             ci_high=0.1,
