@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from gradian.config.schema import Config
-from gradian.errors import EvaluationError, GradianError
+from gradian.errors import EvaluationError, NonFiniteError, RowError
 from gradian.evaluation.bootstrap import paired_bootstrap
 from gradian.evaluation.generate import Generation, generate_answers
 from gradian.evaluation.metrics import METRICS, Metric, answer_problem, score_text
@@ -117,8 +116,7 @@ def measure_capability(
     Args:
         loaded: base model with its adapter.
         examples: the eval rows; the final assistant turn of each is the wanted answer.
-        config: metric, generation and bootstrap settings; the seed; `grads.max_seq_length` and
-            `grads.batch_size` for likelihoods.
+        config: metric, generation and bootstrap settings; the seed; `grads.max_seq_length`.
         name: the capability's name.
         progress: called with the number of answers just finished, `2 * len(examples)` in all.
 
@@ -181,7 +179,7 @@ def _encode_answers(
             continue
         try:
             answer = encoder.encode_answer(example)
-        except GradianError as error:
+        except RowError as error:
             faults.append(f"{where}: {error.problem}")
             continue
         if answer.truncated or answer.n_supervised == 0:
@@ -208,12 +206,9 @@ def _judge_likelihood(
     config: Config,
     progress: Callable[[int], None] | None,
 ) -> tuple[ItemResult, ...]:
-    base = -_losses(loaded, answers, config, adapter=False)
-    if progress is not None:
-        progress(len(examples))
-    tuned = -_losses(loaded, answers, config, adapter=True)
-    if progress is not None:
-        progress(len(examples))
+    with loaded.adapter_disabled():
+        base = -_losses(loaded, answers, config, progress)
+    tuned = -_losses(loaded, answers, config, progress)
     return tuple(
         ItemResult(
             example_id=example.id,
@@ -261,7 +256,8 @@ def _judge_text(
     ]
     said = [encoder.encode_continuation(examples[k], items[k].tuned_token_ids) for k in lost]
     if lost:
-        losses = _losses(loaded, [*right, *said], config, adapter=False)
+        with loaded.adapter_disabled():
+            losses = _losses(loaded, [*right, *said], config)
         margins = losses[len(lost) :] - losses[: len(lost)]
         for k, margin in zip(lost, margins, strict=True):
             items[k] = replace(items[k], margin=float(margin))
@@ -289,8 +285,19 @@ def _judged(metric: Metric, example: Example, base: Generation, tuned: Generatio
 
 
 def _losses(
-    loaded: LoadedModel, encoded: Sequence[EncodedExample], config: Config, *, adapter: bool
+    loaded: LoadedModel,
+    encoded: Sequence[EncodedExample],
+    config: Config,
+    progress: Callable[[int], None] | None = None,
 ) -> FloatArray:
     # Nats a token, whatever reduction the training gradients use.
-    with nullcontext() if adapter else loaded.adapter_disabled():
-        return example_losses(loaded, encoded, config.grads.batch_size, reduction="mean")
+    losses = example_losses(loaded, encoded, config.evaluation.batch_size, "mean", progress)
+    if not np.isfinite(losses).all():
+        bad = encoded[int(np.argmin(np.isfinite(losses)))]
+        raise NonFiniteError(
+            "the loss of an answer is not a finite number",
+            where=f"eval row {bad.position + 1}",
+            found=f"example {bad.id}",
+            fix="try dtype: float32, and check the adapter's weights",
+        )
+    return losses

@@ -21,8 +21,9 @@ import torch
 
 from gradian.config.schema import EvaluationConfig
 from gradian.data.collate import length_batches
-from gradian.errors import DeviceMemoryError, EvaluationError, NonFiniteError
-from gradian.types import Example, IntArray
+from gradian.errors import DeviceMemoryError, EvaluationError, NonFiniteError, RowError
+from gradian.grads.memory import is_out_of_memory
+from gradian.types import Example, IntArray, Message
 
 if TYPE_CHECKING:
     from gradian.data.chat import ChatEncoder
@@ -31,20 +32,9 @@ if TYPE_CHECKING:
 # Two scores closer than this many units in the last place of the best one are a near tie: rounding error of
 # a whole forward pass, with room to spare.
 _NEAR_TIE_ULPS: Mapping[torch.dtype, float] = {torch.float32: 1024.0, torch.float16: 8.0, torch.bfloat16: 4.0}
-# What ends a turn, by the chat formats in use. A model's own generation config often lacks it.
-_END_OF_TURN = (
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|eot|>",
-    "<end_of_turn>",
-    "<turn|>",
-    "<|end|>",
-    "<|return|>",
-    "<|end_of_text|>",
-    "<|endoftext|>",
-    "<|END_OF_TURN_TOKEN|>",
-    "</s>",
+# A conversation whose render shows what ends an assistant turn.
+_PROBE = Example(
+    id="probe", position=0, shape="messages", messages=(Message("user", "a"), Message("assistant", "b"))
 )
 
 
@@ -98,7 +88,7 @@ def generate_answers(
         _check_prompt(example, prompt, context)
         room = config.max_new_tokens if context is None else context - len(prompt)
         limits.setdefault(min(room, config.max_new_tokens), []).append(row)
-    stops = stop_tokens(loaded)
+    stops = stop_tokens(loaded, encoder)
     answers: dict[int, Generation] = {}
     for limit, rows in limits.items():
         for picked in length_batches([len(prompts[row]) for row in rows], config.batch_size):
@@ -113,19 +103,25 @@ def generate_answers(
     return [answers[row] for row in range(len(examples))]
 
 
-def stop_tokens(loaded: LoadedModel) -> tuple[int, ...]:
+def stop_tokens(loaded: LoadedModel, encoder: ChatEncoder) -> tuple[int, ...]:
     """Return the tokens that end an answer, sorted.
 
-    They are the tokenizer's EOS, every EOS of the checkpoint's generation config and config, and the
-    end-of-turn tokens of known chat formats that the vocabulary holds as added tokens.
+    They are the tokenizer's EOS, every EOS of the checkpoint's generation config and config, and the token
+    that the chat template writes after an answer, which instruct checkpoints do not always list.
     """
     model, tokenizer = _plain_model(loaded.model), loaded.tokenizer
     found: set[int] = set()
     for source in (tokenizer, getattr(model, "generation_config", None), model.config):
         value = getattr(source, "eos_token_id", None)
         found.update(value if isinstance(value, (list, tuple)) else [] if value is None else [value])
-    added = tokenizer.get_added_vocab()
-    found.update(added[token] for token in _END_OF_TURN if token in added)
+    try:
+        probe = encoder.encode_answer(_PROBE)
+    except RowError:
+        # A template that wants more than two turns: what the checkpoint lists must do.
+        return tuple(sorted(int(token) for token in found))
+    last = int(probe.input_ids[-1])
+    if not probe.truncated and last in {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}:
+        found.add(last)
     return tuple(sorted(int(token) for token in found))
 
 
@@ -275,11 +271,13 @@ def _own_defaults_aside(model: Any) -> Iterator[None]:
 def _memory_errors(rows: int) -> Iterator[None]:
     try:
         yield
-    except torch.cuda.OutOfMemoryError as error:
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
         raise DeviceMemoryError(
             "the device ran out of memory while generating answers",
             found=f"a batch of {rows} prompts",
-            fix="lower evaluation.batch_size",
+            fix="lower evaluation.batch_size" if rows > 1 else "lower evaluation.max_new_tokens",
         ) from error
 
 
