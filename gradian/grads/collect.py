@@ -12,12 +12,14 @@ from torch import Tensor
 
 # The strategies register themselves.
 import gradian.grads.hooks
-import gradian.grads.loop  # noqa: F401
+import gradian.grads.loop
+import gradian.grads.vmap  # noqa: F401
 from gradian.config.schema import GradsConfig
 from gradian.data.collate import length_batches, pad_batch
 from gradian.errors import NonFiniteError
 from gradian.grads.loss import TokenBatch, pad_token
 from gradian.grads.memory import explain_out_of_memory
+from gradian.grads.projection import project_blocks, projected_specs
 from gradian.grads.strategy import STRATEGIES
 from gradian.model.load import LoadedModel, freeze_for_gradients
 from gradian.model.lora import coverage_findings, find_blocks
@@ -67,13 +69,14 @@ class GradientCollector:
         self.skip_nonfinite = skip_nonfinite
         self._strategy = STRATEGIES[grads.strategy]
         self._blocks = find_blocks(loaded.model, grads.module_filter, grads.block_granularity)
+        self._specs = projected_specs(self._blocks.specs, grads.projection_dim)
         self._unsupervised: dict[str, None] = {}
         self._skipped: dict[str, None] = {}
 
     @property
     def specs(self) -> tuple[BlockSpec, ...]:
-        """The blocks of each gradient, in order."""
-        return self._blocks.specs
+        """The blocks of each gradient as stored, in order."""
+        return self._specs
 
     @property
     def coverage(self) -> float:
@@ -107,7 +110,7 @@ class GradientCollector:
         storage = _STORAGE[self.grads.storage_dtype]
         for indices, loss, blocks in self._captured(encoded):
             rows = [encoded[int(i)] for i in indices]
-            blocks = self._normalised(blocks, rows)
+            blocks = self._projected(self._normalised(blocks, rows))
             stored = [block.to(storage) for block in blocks]
             if storage == torch.float16:
                 self._check_stored(stored, rows)
@@ -126,7 +129,7 @@ class GradientCollector:
         result = [torch.zeros(len(encoded), spec.size) for spec in self.specs]
         for indices, _, blocks in self._captured(encoded):
             at = torch.from_numpy(indices)
-            for whole, part in zip(result, blocks, strict=True):
+            for whole, part in zip(result, self._projected(blocks), strict=True):
                 whole[at] = part.to("cpu", torch.float32)
         return result
 
@@ -144,7 +147,11 @@ class GradientCollector:
             yield indices, loss, blocks
         for start in range(0, len(silent), self.grads.batch_size):
             indices = silent[start : start + self.grads.batch_size]
-            yield indices, np.zeros(len(indices)), [torch.zeros(len(indices), s.size) for s in self.specs]
+            yield (
+                indices,
+                np.zeros(len(indices)),
+                [torch.zeros(len(indices), s.size) for s in self._blocks.specs],
+            )
 
     def _one_batch(self, rows: list[EncodedExample]) -> tuple[FloatArray, list[Tensor]]:
         with explain_out_of_memory(rows, "grads.batch_size"), torch.random.fork_rng():
@@ -153,7 +160,7 @@ class GradientCollector:
             tokens = TokenBatch.from_padded(padded, self.loaded.device)
             captured = self._strategy(self.loaded.model, self._blocks, tokens, self.grads.loss_reduction)
             loss = captured.losses.double().cpu().numpy()
-            largest = torch.stack([_largest(block).cpu() for block in captured.blocks]).numpy()
+            largest = torch.stack([_largest(block) for block in captured.blocks]).cpu().numpy()
         bad = ~np.isfinite(loss) | ~np.isfinite(largest).all(axis=0)
         if bad.any():
             if not self.skip_nonfinite:
@@ -172,7 +179,7 @@ class GradientCollector:
         if not np.isfinite(loss[row]):
             found = f"a loss of {loss[row]}"
         else:
-            found = f"a gradient with NaN or infinity in {self.specs[int(blocks[0])].name}"
+            found = f"a gradient with NaN or infinity in {self._blocks.specs[int(blocks[0])].name}"
         return NonFiniteError(
             "the example's loss or gradient is not finite",
             where=f"example {example.id} (row {example.position})",
@@ -180,6 +187,9 @@ class GradientCollector:
             fix="set dtype to float32 or bfloat16 if the model runs in float16; look at the row; "
             "--skip-nonfinite stores a zero gradient for such rows and lists them",
         )
+
+    def _projected(self, blocks: list[Tensor]) -> list[Tensor]:
+        return project_blocks(blocks, self._blocks.specs, self.grads)
 
     def _normalised(self, blocks: list[Tensor], rows: list[EncodedExample]) -> list[Tensor]:
         if self.grads.normalization == "none":

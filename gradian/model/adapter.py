@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -239,7 +240,10 @@ def attach_adapter(base: Any, adapter_path: str) -> Attached:
     del before
     weights = adapter_weights(folder)
     try:
-        model = PeftModelForCausalLM(base, config)
+        with warnings.catch_warnings():
+            # PEFT 0.21 reads an attribute that transformers 5.24 deprecates.
+            warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)
+            model = PeftModelForCausalLM(base, config)
     except (ValueError, TypeError) as error:
         raise AdapterError(
             "PEFT cannot put the adapter on this base model",

@@ -61,9 +61,10 @@ class _CrossEntropy(torch.autograd.Function):
         grad = logits.detach()
         for part in _row_chunks(grad):
             p = grad[part].to(peak.dtype)
-            p.sub_(peak[part, None]).sub_(log_sum[part, None]).exp_()
-            p.scatter_add_(1, targets[part, None], p.new_full((p.shape[0], 1), -1.0))
-            grad[part] = p.mul_(grad_loss[part, None])
+            scale = grad_loss[part, None]
+            p.sub_(peak[part, None]).sub_(log_sum[part, None]).exp_().mul_(scale)
+            p.scatter_add_(1, targets[part, None], -scale)
+            grad[part] = p
         return grad, None
 
 

@@ -1,0 +1,33 @@
+"""How far each operation may be from the float64 truth, by operation and dtype of its inputs.
+
+Raising a number here needs a reason in the commit that does it.
+
+Sums are bounded relative to the sum of the magnitudes of their terms, never to the result, which may cancel.
+"""
+
+from __future__ import annotations
+
+import torch
+
+EPS = 2.0**-24  # half a unit in the last place of float32
+
+# |value - truth| <= TOLERANCES[op, dtype] * EPS * sum |terms|
+SUMS: dict[tuple[str, torch.dtype], float] = {
+    ("per_example_grad", torch.float32): 8.0,
+    ("per_example_grad", torch.bfloat16): 8.0,
+    ("per_example_grad", torch.float16): 8.0,
+    ("projection", torch.float32): 8.0,
+}
+
+# |loss - truth| <= CROSS_ENTROPY_ULPS units in the last place of max(truth, CROSS_ENTROPY_FLOOR): below the
+# floor one exp decides, itself good to one unit, of a difference that was rounded before it.
+CROSS_ENTROPY_ULPS: dict[torch.dtype, float] = {torch.float32: 2.0, torch.bfloat16: 2.0, torch.float16: 2.0}
+CROSS_ENTROPY_FLOOR = 0.5
+
+# Largest |gradient - truth| of ours over that of torch's own cross entropy in the same dtype.
+CROSS_ENTROPY_GRADIENT_RATIO = 1.0
+
+# Per example and block: ||g - oracle|| <= this * ||oracle||, the oracle being autograd on a batch of one.
+# float32: rounding through a few layers. 16 bit: the oracle's own gradient is rounded to its dtype (half a
+# unit: 2^-9 for bfloat16, relative to each element), and activations depend on how matmuls are blocked.
+STRATEGIES: dict[torch.dtype, float] = {torch.float32: 5e-6, torch.bfloat16: 1e-2}
