@@ -88,9 +88,7 @@ def violations(package: Path) -> list[str]:
                 problems.append(f"{where}:{line}: imports {target!r}, which has no level")
                 continue
             if LEVELS[target] > LEVELS[unit]:
-                problems.append(
-                    f"{where}:{line}: L{LEVELS[unit]} {unit} imports L{LEVELS[target]} {target}"
-                )
+                problems.append(f"{where}:{line}: L{LEVELS[unit]} {unit} imports L{LEVELS[target]} {target}")
             graph.setdefault(unit, set()).add(target)
     try:
         TopologicalSorter(graph).prepare()

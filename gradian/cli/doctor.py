@@ -108,6 +108,18 @@ def _devices() -> Iterator[str]:
     yield f"`device: auto` takes {'cuda' if torch.cuda.is_available() else 'cpu'}"
 
 
+def _operations() -> Iterator[str]:
+    import torch
+
+    from gradian.ops._dispatch import ENVIRONMENT_VARIABLE, decision_table
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    yield f"{ENVIRONMENT_VARIABLE}: {os.environ.get(ENVIRONMENT_VARIABLE, 'not set, so auto')}"
+    for decision in decision_table(device):
+        reasons = "".join(f"; {reason}" for reason in decision.reasons.values())
+        yield f"{decision.op} on {device.type}: {decision.backend}{reasons}"
+
+
 def _determinism() -> Iterator[str]:
     import torch
 
@@ -168,6 +180,7 @@ def doctor() -> None:
         ("Packages", _packages()),
         ("Devices", _devices()),
         ("Determinism", _determinism()),
+        ("Operations", _operations()),
         ("Training backends", _backends()),
     ):
         typer.echo(f"\n{title}")

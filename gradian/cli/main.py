@@ -6,6 +6,7 @@ Exit codes: 0 done, 2 something the user can put right, 1 a fault of Gradian's o
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import Any
@@ -93,8 +94,20 @@ def _print_error(error: GradianError) -> None:
     Console(stderr=True, highlight=False).print(message, soft_wrap=True)
 
 
+class _StderrLog(logging.Handler):
+    """Writes to whatever standard error is now: a progress bar puts itself in between while it shows."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        _say(record.getMessage())
+
+
 def run() -> None:
     """Run the command line and exit with its code: the entry point of the `gradian` script."""
+    log = logging.getLogger("gradian")
+    log.addHandler(_StderrLog())
+    log.setLevel(logging.INFO)
+    log.propagate = False
     try:
         app()
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -23,4 +24,5 @@ def show_index(
     from gradian.store.reader import IndexReader
 
     reader = IndexReader.open(path, verify="checksums" if verify else "headers")
-    typer.echo(reader.manifest.to_json().rstrip("\n"))
+    # The file is one canonical line; people read and diff this.
+    typer.echo(json.dumps(json.loads(reader.manifest.to_json()), indent=2))

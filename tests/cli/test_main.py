@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from gradian.cli import main
+from gradian.errors import DataError
+
+runner = CliRunner()
+
+
+def failing_app(error: BaseException) -> typer.Typer:
+    """The real group, around one command that raises `error`."""
+    app = typer.Typer(cls=main.app.info.cls, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+    @app.command()
+    def fail() -> None:
+        raise error
+
+    @app.command()
+    def other() -> None: ...
+
+    return app
+
+
+def test_a_users_error_is_a_message_on_standard_error_with_code_2_and_no_traceback() -> None:
+    error = DataError("is not JSON", where="train.jsonl:2", found="{", fix="mend it")
+    result = runner.invoke(failing_app(error), ["fail"])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == "error: train.jsonl:2: is not JSON\n  found: {\n  fix: mend it\n"
+
+
+def test_markup_and_control_sequences_in_a_message_are_shown_and_not_obeyed() -> None:
+    error = DataError("bad row", found="[red]x[/red] \x1b[2J \x07 \u202e \ud800", where="[link=file:///x]y")
+    result = runner.invoke(failing_app(error), ["fail"])
+    assert "[red]x[/red] \\x1b[2J \\x07 \\u202e \\ud800" in result.stderr
+    assert "[link=file:///x]y" in result.stderr
+    assert "\x1b" not in result.stderr
+
+
+def test_a_long_message_is_not_broken_into_lines() -> None:
+    path = "/".join(["folder"] * 60)
+    result = runner.invoke(failing_app(DataError("x", where=path)), ["fail"])
+    assert f"error: {path}: x\n" == result.stderr
+
+
+def test_a_fault_of_our_own_keeps_its_traceback_and_exits_with_1() -> None:
+    result = runner.invoke(failing_app(RuntimeError("a bug")), ["fail"])
+    assert result.exit_code == 1
+    assert isinstance(result.exception, RuntimeError)
+
+
+def test_an_interrupt_is_one_clean_line_and_code_130() -> None:
+    result = runner.invoke(failing_app(KeyboardInterrupt()), ["fail"])
+    assert result.exit_code == 130
+    assert result.stderr == "gradian: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nonsense"], ["attribute", "--nonsense"], ["show-index"], ["train"], ["attribute", "--config"]],
+    ids=["unknown command", "unknown option", "no argument", "no required option", "option without value"],
+)
+def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
+    result = runner.invoke(main.app, arguments)
+    assert result.exit_code == 2
+    assert "Error:" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_help_lists_the_commands() -> None:
+    result = runner.invoke(main.app, ["--help"])
+    assert result.exit_code == 0
+    for name in ("doctor", "init-config", "train", "index", "attribute", "show-index", "version"):
+        assert f"\n  {name} " in result.stdout
+
+
+def test_the_script_prints_a_traceback_for_a_fault_of_our_own() -> None:
+    code = (
+        "import sys; from gradian.cli import main\n"
+        "@main.app.command('fail')\n"
+        "def fail(): raise RuntimeError('a bug')\n"
+        "sys.argv = ['gradian', 'fail']; main.run()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "RuntimeError: a bug" in done.stderr
+
+
+def test_a_real_interrupt_of_a_running_command_ends_cleanly() -> None:
+    code = (
+        "import sys, time; from gradian.cli import main\n"
+        "@main.app.command('wait')\n"
+        "def wait():\n"
+        "    print('ready', flush=True); time.sleep(60)\n"
+        "sys.argv = ['gradian', 'wait']; main.run()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert errors == "gradian: interrupted\n"
+
+
+def test_a_reader_that_goes_away_ends_the_command_without_a_word() -> None:
+    # Far more than a pipe holds, so that the write meets the closed end.
+    code = (
+        "import sys; from gradian.cli import main; import typer\n"
+        "@main.app.command('talk')\n"
+        "def talk():\n"
+        "    for _ in range(100000): typer.echo('a line of output')\n"
+        "sys.argv = ['gradian', 'talk']; main.run()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.stdout.close()
+        assert child.stderr is not None
+        errors = child.stderr.read()
+        child.wait(timeout=30)
+    assert child.returncode == 141
+    assert errors == ""
+
+
+def test_log_messages_reach_standard_error_with_control_characters_shown() -> None:
+    code = (
+        "import logging, sys; from gradian.cli import main\n"
+        "@main.app.command('log')\n"
+        "def log(): logging.getLogger('gradian.session').info('reused %s', 'x\\x1b[2J')\n"
+        "sys.argv = ['gradian', 'log']; main.run()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == "gradian: reused x\\x1b[2J\n"
+    assert done.stdout == ""
+
+
+def test_start_up_is_quick() -> None:
+    # Bounded loosely, for a loaded machine; what keeps it quick is that torch is never imported.
+    started = time.monotonic()
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "gradian"), "version"],
+        capture_output=True,
+        text=True,
+        env=os.environ,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert time.monotonic() - started < 10
