@@ -18,6 +18,7 @@ from gradian.data.masks import (
     Span,
     TurnText,
     common_prefix,
+    dated_template,
     has_generation_block,
     marked_template,
     marker_pair,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 PINNED_DATE = datetime.datetime(2024, 7, 26)
 """What `strftime_now` of a chat template sees: the date that Llama 3 templates use without a clock."""
+
+_OTHER_DATE = datetime.datetime(1999, 11, 3)
 
 ENCODING_VERSION = 1
 """Raised whenever the same row would give other tokens or another mask; part of the fingerprint."""
@@ -201,12 +204,13 @@ class ChatEncoder:
         if example.problem is not None:
             raise RowError(example.problem, where=f"row {example.position + 1}")
 
-    def _clock(self, layout: str) -> str:
-        self._dated = True
-        return PINNED_DATE.strftime(layout)
-
     def _render(
-        self, example: Example, messages: Sequence[Message], prompt: bool, template: str | None = None
+        self,
+        example: Example,
+        messages: Sequence[Message],
+        prompt: bool,
+        template: str | None = None,
+        date: datetime.datetime = PINNED_DATE,
     ) -> str:
         from jinja2.exceptions import TemplateError, TemplateSyntaxError
 
@@ -218,10 +222,9 @@ class ChatEncoder:
                 self.tokenizer.apply_chat_template(
                     conversation,
                     tools=_tools(example),
-                    chat_template=template,
+                    chat_template=dated_template(template or self._template(example) or "", date),
                     add_generation_prompt=prompt,
                     tokenize=False,
-                    strftime_now=self._clock,
                 )
             )
         except TemplateSyntaxError as error:
@@ -267,6 +270,9 @@ class ChatEncoder:
             for i, turn in enumerate(messages)
             if turn.role in ("system", "user") and turn.content.strip() not in text
         )
+        if not self._dated and "strftime_now" in template:
+            other_day = self._render(example, messages, False, date=_OTHER_DATE)
+            self._dated = other_day != self._render(example, messages, False)
         return _Rendered(text, tuple(turns), missing)
 
     def _borders(self, example: Example, text: str, i: int) -> tuple[int | None, int]:
@@ -338,7 +344,11 @@ class ChatEncoder:
             start = start if header and start - len(header) >= 0 and start <= inner else inner
         elif start < len(header) or not header:
             raise unknown
-        token = self._end_tokens.search(text, content_end)
+        # What follows in the conversation that ends here: the end-of-turn token, not the next turn's first.
+        upto = self._render(example, [*example.messages[:i], bracketed], False)
+        tail = upto[upto.rindex(closing) + 1 :] if closing in upto else ""
+        stop = content_end + common_prefix(tail, text[content_end:])
+        token = self._end_tokens.search(text, content_end, stop)
         end = token.end() if token and not text[content_end : token.start()].strip() else content_end
         return start, content_end, end
 
@@ -361,7 +371,7 @@ class ChatEncoder:
         listed = sorted((name for name in names if name.strip()), key=len, reverse=True)
         return re.compile("|".join(map(re.escape, listed)) or "(?!)")
 
-    def _tokens(self, text: str, special: bool, borders: Sequence[int]) -> tuple[list[int], list[Span]]:
+    def _tokens(self, text: str, special: bool, borders: Sequence[int]) -> tuple[list[int], IntArray]:
         if getattr(self.tokenizer, "is_fast", False):
             output = self.tokenizer(
                 text,
@@ -576,7 +586,7 @@ def _note_findings(notes: _Notes, dated: bool) -> Iterable[Finding]:
         yield Finding(
             "data.unrenderable_rows",
             Severity.HIGH,
-            f"The chat template refuses {len(notes.refused)} rows",
+            f"Rows that the chat template refuses: {len(notes.refused)}",
             "; ".join(f"{reason}: rows {_rows(rows)}" for reason, rows in reasons.items()) + ".",
             "Change these rows to what the template accepts; they take no part in attribution.",
             tuple(notes.refused),
@@ -586,7 +596,7 @@ def _note_findings(notes: _Notes, dated: bool) -> Iterable[Finding]:
         yield Finding(
             "data.no_chat_template",
             Severity.HIGH,
-            f"No chat template: {len(notes.no_template)} chat rows are supervised whole, prompt included",
+            f"No chat template: chat rows supervised whole, prompt included: {len(notes.no_template)}",
             "The tokenizer has no chat template, so prompt and completion are joined as text.",
             "Use the tokenizer that the model was fine-tuned with, or give it a chat template.",
             tuple(notes.no_template),
@@ -596,7 +606,7 @@ def _note_findings(notes: _Notes, dated: bool) -> Iterable[Finding]:
         yield Finding(
             "data.template_prefix_mismatch",
             Severity.MEDIUM,
-            f"The chat template is not prefix-stable in {len(notes.unstable)} rows",
+            f"Rows in which the chat template is not prefix-stable: {len(notes.unstable)}",
             "The conversation up to a turn does not render to the beginning of the whole: "
             f"{_few(notes.unstable.values())}. Masks were taken from the full render.",
             "A trainer that masks by rendering turn by turn gets other labels: use a template with generation "
@@ -608,7 +618,7 @@ def _note_findings(notes: _Notes, dated: bool) -> Iterable[Finding]:
         yield Finding(
             "data.template_alters_text",
             Severity.MEDIUM,
-            f"The chat template leaves out or changes text of {len(notes.altered)} rows",
+            f"Rows whose text the chat template leaves out or changes: {len(notes.altered)}",
             f"What is trained on differs from the dataset: {_few(notes.altered.values())}.",
             "Check whether the template strips thinking blocks or a system turn that the data relies on.",
             tuple(notes.altered),
@@ -642,7 +652,7 @@ def _note_findings(notes: _Notes, dated: bool) -> Iterable[Finding]:
         yield Finding(
             "data.token_straddles_border",
             Severity.LOW,
-            f"{sum(notes.straddling.values())} tokens lie across the border of an answer",
+            f"Tokens across the border of an answer: {sum(notes.straddling.values())}",
             "Such a token holds characters of both sides. It counts as supervised.",
             "",
             tuple(notes.straddling),

@@ -34,37 +34,37 @@ _FINDINGS: Mapping[RemarkKind, tuple[str, Severity, str, str]] = {
     RemarkKind.UNREADABLE: (
         "data.unreadable_rows",
         Severity.HIGH,
-        "cannot be used and take no part",
+        "Rows that cannot be used and take no part",
         "Correct or remove these rows.",
     ),
     RemarkKind.UNKNOWN_SHAPE: (
         "data.unknown_row_shape",
         Severity.MEDIUM,
-        "match no known row shape and are taken as raw text",
+        "Rows that match no known shape, taken as raw text",
         "Rename the keys to one of the documented shapes, or remove the rows.",
     ),
     RemarkKind.NO_TARGET: (
         "data.row_without_target",
         Severity.MEDIUM,
-        "have no target to learn from",
+        "Rows without a target to learn from",
         "Fill in the missing answers, or remove the rows.",
     ),
     RemarkKind.UNKNOWN_ROLE: (
         "data.unknown_role",
         Severity.MEDIUM,
-        "have a role that chat templates do not know",
+        "Rows with a role that chat templates do not know",
         "Use system, user, assistant and tool (or human and gpt).",
     ),
     RemarkKind.NULL_WORD: (
         "data.null_like_text",
         Severity.LOW,
-        "hold a bare word such as 'None' or 'nan' as text",
+        "Rows whose text is a bare word such as 'None' or 'nan'",
         "If it stands for a missing value, make it null.",
     ),
     RemarkKind.CONVERTED: (
         "data.value_converted",
         Severity.LOW,
-        "hold numbers or objects where text belongs",
+        "Rows with numbers or objects where text belongs",
         "Write these values as text, so that every trainer reads them alike.",
     ),
 }
@@ -176,7 +176,7 @@ class _Tally:
             yield Finding(
                 identifier,
                 severity,
-                f"{count} {'row' if count == 1 else 'rows'} of {self.shapes.total()} {what}",
+                f"{what}: {count} of {self.shapes.total()}",
                 "; ".join(details) + ("; ..." if count > len(details) else "") + ".",
                 fix,
                 tuple(self.ids[kind]),

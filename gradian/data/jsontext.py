@@ -143,6 +143,7 @@ def iter_lines(path: Path) -> Iterator[Located]:
         for number, raw in enumerate(file, start=1):
             length = len(raw)
             content = raw[3:] if number == 1 and raw.startswith(codecs.BOM_UTF8) else raw
+            content = content.rstrip(b"\r\n")
             if content.strip():
                 try:
                     yield Located(_decode_line(content), start, length)
@@ -316,8 +317,9 @@ class _Stream:
                     self._pos - 1,
                     "expecting ',' or ']' after an element" if character else "the array is cut off",
                 )
+            comma = self._pos - 1
             if self.peek() == "]":
-                raise self._error(self._pos, "trailing comma before ']'")
+                raise self._error(comma, "trailing comma before ']'")
 
     def members(self) -> Iterator[str]:
         """The keys of the object that begins here; the caller takes each one's value before the next."""

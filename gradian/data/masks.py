@@ -7,6 +7,8 @@ the border.
 
 from __future__ import annotations
 
+import datetime
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gradian.types import BoolArray, EncodedExample, Example
+from gradian.types import BoolArray, EncodedExample, Example, IntArray
 
 Span = tuple[int, int]
 """Characters [start, end) of a text."""
@@ -34,6 +36,10 @@ _GENERATION_BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _GENERATION_TAGS = re.compile(
     r"\{%(?P<left>[-+]?)\s*(?P<name>generation|endgeneration)\s*(?P<right>[-+]?)%\}"
 )
+_DATE_CODES = ("-d", "-m", "-H", "-I", "-M", "-S", "-j", *"aAbBcdeDFHIjmMnpRSTuUVwWxXyY")
+# How vocabularies spell white space at the start of a token: byte-level space, newline, tab and carriage
+# return, SentencePiece's space, and the characters themselves.
+_SPACE_SURFACES = frozenset("\u0120\u010a\u0109\u010d\u2581 \n\t\r")
 # Code points that are no characters: they survive a template and occur in no text.
 _NONCHARACTERS = tuple(chr(code) for code in range(0xFDD0, 0xFDF0))
 
@@ -87,6 +93,21 @@ def marked_template(template: str, opening: str, closing: str) -> str:
         return f"{{%{left} endgeneration %}}{{{{ '{closing}' }}}}{{% endif {right}%}}"
 
     return _GENERATION_TAGS.sub(replace, template)
+
+
+def dated_template(template: str, date: datetime.datetime) -> str:
+    """A template whose `strftime_now` always tells `date`.
+
+    Written as a macro in front of the template, since `apply_chat_template` hands on plain data only. The
+    newline behind the macro is the one that `trim_blocks` takes away.
+    """
+    if "strftime_now" not in template:
+        return template
+    filters = "".join(
+        f" | replace('%{code}', {json.dumps(date.strftime('%' + code))})" for code in _DATE_CODES
+    )
+    macro = "{% macro strftime_now(layout) -%}{{ layout" + filters + " | replace('%%', '%') }}"
+    return macro + "{%- endmacro %}\n" + template
 
 
 def split_markers(text: str, opening: str, closing: str) -> tuple[str, tuple[Span, ...]]:
@@ -151,7 +172,7 @@ def turn_end(
     return token.start(), token.end()
 
 
-def token_extents(offsets: Sequence[Span], surfaces: Sequence[str] | None) -> list[Span]:
+def token_extents(offsets: Sequence[Span], surfaces: Sequence[str]) -> IntArray:
     """The characters that each token really covers.
 
     Byte-level tokenizers may trim white space off the offsets they report (`trim_offsets`), which would leave a
@@ -159,35 +180,34 @@ def token_extents(offsets: Sequence[Span], surfaces: Sequence[str] | None) -> li
     begins with white space, else to the earlier.
 
     Args:
-        offsets: reported (start, end) of each token.
-        surfaces: the vocabulary entries of the tokens, or None when unknown.
+        offsets: reported (start, end) of each token, [t].
+        surfaces: the vocabulary entries of the tokens, [t].
+
+    Returns:
+        int64 [t, 2].
     """
-    extents: list[Span] = []
-    reached = 0
-    for i, (start, end) in enumerate(offsets):
-        if start > reached and (surfaces is not None) and surfaces[i][:1]:
-            if surfaces[i][0] in "\u0120\u010a\u0109\u010d\u2581 \n\t\r":
-                start = reached
-            elif extents:
-                extents[-1] = (extents[-1][0], start)
-        extents.append((start, end))
-        reached = max(reached, end)
+    extents = np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
+    reached = np.maximum.accumulate(np.concatenate([[0], extents[:, 1]]))[:-1]
+    for i in np.flatnonzero(extents[:, 0] > reached).tolist():
+        if surfaces[i][:1] in _SPACE_SURFACES or i == 0:
+            extents[i, 0] = reached[i]
+        else:
+            extents[i - 1, 1] = extents[i, 0]
     return extents
 
 
-def span_mask(extents: Sequence[Span], spans: Sequence[Span]) -> tuple[BoolArray, int]:
+def span_mask(extents: IntArray, spans: Sequence[Span]) -> tuple[BoolArray, int]:
     """Marks the tokens that share a character with a span.
 
     Args:
-        extents: characters of each token, [t], in order.
-        spans: disjoint spans, in order.
+        extents: characters of each token, int64 [t, 2].
+        spans: disjoint spans.
 
     Returns:
         bool [t], and how many marked tokens also hold characters from outside their span (they straddle the
         border, and count as supervised).
     """
-    ends = np.asarray([end for _, end in extents], dtype=np.int64)
-    starts = np.asarray([start for start, _ in extents], dtype=np.int64)
+    starts, ends = extents[:, 0], extents[:, 1]
     mask = np.zeros(len(extents), dtype=np.bool_)
     straddling = 0
     for start, end in spans:
@@ -199,7 +219,7 @@ def span_mask(extents: Sequence[Span], spans: Sequence[Span]) -> tuple[BoolArray
 
 def prefix_extents(
     text: str, input_ids: Sequence[int], borders: Sequence[int], tokenize: Callable[[str], Sequence[int]]
-) -> list[Span]:
+) -> IntArray:
     """Token extents for a tokenizer that reports no offsets: exact at the borders asked for, vague between.
 
     Each piece of text up to a border is tokenised on its own; the tokens that it shares with the whole text
@@ -217,7 +237,7 @@ def prefix_extents(
             ends[i] = min(ends[i], border)
         for i in range(shared + int(crossing), n):
             starts[i] = max(starts[i], border)
-    return list(zip(starts, ends, strict=True))
+    return np.asarray(list(zip(starts, ends, strict=True)), dtype=np.int64).reshape(-1, 2)
 
 
 @dataclass(frozen=True)
