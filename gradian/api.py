@@ -1,0 +1,115 @@
+"""Gradian from Python: the verbs that the command line calls.
+
+import gradian
+
+report = gradian.analyze(
+    base_model="meta-llama/Llama-3.2-1B-Instruct",
+    adapter="runs/my-finetune/adapter",
+    dataset="train.jsonl",
+    eval_dataset="capability_eval.jsonl",
+    evaluation={"metric": "contains"},
+    capability="capitals",
+    out="reports",
+)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradian.config import Config, config_from_mapping
+from gradian.progress import NullProgress, Progress
+
+if TYPE_CHECKING:
+    from gradian.report.model import Report
+    from gradian.store.reader import IndexReader
+
+__all__ = ["analyze", "build_index_for", "train"]
+
+
+def analyze(
+    config: Config | None = None,
+    *,
+    capability: str = "capability",
+    engine: str | None = None,
+    cross_check: str | None = "graddot",
+    out: str | Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Report:
+    """Attribute a capability change to training data: what `gradian attribute` does.
+
+    Args:
+        config: settings; None starts from the defaults.
+        capability: name of the capability in the report.
+        engine: influence engine; None takes `engine.name`.
+        cross_check: second engine whose ranking is compared; None for none.
+        out: folder for `report.json` and `report.md`; None writes nothing.
+        force: rebuild the index even when a whole one is cached.
+        progress: shows how far long work is; None shows nothing.
+        **settings: top-level config keys (`base_model`, `adapter`, `dataset`, ...) and sections as mappings
+            (`evaluation={"metric": "contains"}`), laid over `config`.
+
+    Raises:
+        GradianError: anything its caller can put right.
+    """
+    from gradian.attribution import attribute_run
+
+    return attribute_run(
+        with_settings(config, settings),
+        capability=capability,
+        engine=engine,
+        cross_check=cross_check,
+        out=Path(out) if out is not None else None,
+        force=force,
+        progress=progress or NullProgress(),
+    )
+
+
+def build_index_for(config: Config, *, force: bool = False, progress: Progress | None = None) -> IndexReader:
+    """Return the gradient index of a run, building it unless a whole one is cached.
+
+    The model is loaded only when something has to be built.
+
+    Raises:
+        GradianError: anything its caller can put right.
+    """
+    from gradian.session import Session
+
+    return Session(config, progress or NullProgress()).index(force=force)
+
+
+def train(config: Config, *, backend: str | None = None, progress: Progress | None = None) -> Path:
+    """Fine-tune a LoRA adapter and return the run folder, with `adapter/` and `gradian_run.json` in it.
+
+    Args:
+        config: settings; `train`, `dataset`, `base_model` and `seed` matter here.
+        backend: training backend; None takes `train.backend`.
+        progress: shows how far the training is.
+
+    Raises:
+        GradianError: anything its caller can put right.
+    """
+    from gradian.model.backends.base import run_training
+
+    return run_training(config, backend=backend, progress=progress or NullProgress())
+
+
+def with_settings(config: Config | None, settings: Mapping[str, Any]) -> Config:
+    """Return `config` with top-level keys and sections laid over it; keys that it set itself are kept.
+
+    Raises:
+        ConfigError: an unknown key or an impossible value.
+    """
+    base = config.model_dump(exclude_unset=True) if config is not None else {}
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        name = "adapter_path" if key == "adapter" else key
+        if isinstance(value, Mapping):
+            flat.update({f"{name}.{inner}": inner_value for inner, inner_value in value.items()})
+        else:
+            flat[name] = value
+    return config_from_mapping(base, flat)

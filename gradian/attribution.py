@@ -1,0 +1,261 @@
+"""From a run to a verdict: measure, index, query, score, cluster, report."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradian.clustering.cluster import cluster_examples
+from gradian.clustering.summary import summarise
+from gradian.config import Config
+from gradian.data.chat import encoding_findings
+from gradian.data.formats import load_dataset
+from gradian.data.ids import dataset_hash
+from gradian.engines import ENGINES, EngineSettings
+from gradian.errors import EvaluationError
+from gradian.evaluation.capability import CapabilityResult, measure_capability
+from gradian.grads.provenance import library_versions
+from gradian.progress import Progress
+from gradian.query.contrastive import QueryItem, Signal, item_queries, resolve_signal, with_average
+from gradian.query.scorer import (
+    QueryGradients,
+    gradient_norms,
+    rank_correlation,
+    relative_influence,
+    score_index,
+)
+from gradian.report.build import build_report
+from gradian.report.model import Engines, Report
+from gradian.report.write import write_report
+from gradian.session import Session
+from gradian.types import Example, Finding, FloatArray, Scores
+
+if TYPE_CHECKING:
+    from gradian.store.reader import IndexReader
+
+log = logging.getLogger(__name__)
+
+# Name of the query that averages the items.
+AVERAGE = "average"
+# Rows that stand in for a capability when there is no eval set.
+SMOKE_TEST_ROWS = 8
+# Query gradients held in memory at a time; more items are scored in several sweeps of the store.
+QUERY_BYTES = 2 * 1024**3
+
+
+@dataclass(frozen=True, eq=False)
+class Influence:
+    """Scores of every training row, averaged over the items and for each of them.
+
+    Attributes:
+        average: per engine float64 [n].
+        per_item: float64 [items, n], of the primary engine.
+        items: ids of the items behind `per_item`.
+        signal: what the queries were made of.
+    """
+
+    average: dict[str, FloatArray]
+    per_item: FloatArray
+    items: tuple[str, ...]
+    signal: Signal
+
+
+def score_items(
+    session: Session,
+    reader: IndexReader,
+    items: list[QueryItem],
+    engines: list[str],
+    settings: EngineSettings,
+) -> Influence:
+    """Score the index on the average query and on each item's own.
+
+    Items whose gradients do not fit in `QUERY_BYTES` together are scored group by group.
+
+    Args:
+        session: the run.
+        reader: its index.
+        items: the eval items to explain, one at least.
+        engines: the primary engine first.
+        settings: damping and learning rate.
+    """
+    config = session.config
+    signal = resolve_signal(config.evaluation.query_signal, items)
+    width = 4 * sum(spec.size for spec in reader.blocks) * (2 if signal == "contrastive" else 1)
+    size = max(1, QUERY_BYTES // width)
+    groups = [items[start : start + size] for start in range(0, len(items), size)]
+    sums = None
+    rows: list[FloatArray] = []
+    result: dict[str, Scores] = {}
+    with (
+        session.progress.task("Query gradients", len(items)) as queried,
+        session.progress.task("Scoring", len(groups) * len(reader.blocks)) as scored,
+    ):
+        for number, group in enumerate(groups):
+            queries: QueryGradients = item_queries(session.collector, session.encoder, group, signal)
+            queried(len(group))
+            totals = [block.double().sum(dim=0) for block in queries.blocks]
+            sums = totals if sums is None else [a + b for a, b in zip(sums, totals, strict=True)]
+            last = number == len(groups) - 1
+            if last:
+                queries = with_average(queries, [total / len(items) for total in sums], AVERAGE)
+            result = score_index(
+                reader,
+                queries,
+                engines if last else engines[:1],
+                settings,
+                normalize_query=config.engine.normalize_query,
+                progress=scored,
+            )
+            rows.append(result[engines[0]].values[1 if last else 0 :])
+    return Influence(
+        average={name: scores.values[0] for name, scores in result.items()},
+        per_item=np.concatenate(rows),
+        items=tuple(item.example.id for item in items),
+        signal=signal,
+    )
+
+
+def attribute_run(
+    config: Config,
+    *,
+    capability: str,
+    engine: str | None,
+    cross_check: str | None,
+    out: Path | None,
+    force: bool,
+    progress: Progress,
+) -> Report:
+    """Run one attribution from settings to report; see `gradian.api.analyze`.
+
+    The capability is measured first: it is cheap, and its failures should not wait for an index.
+    """
+    primary = engine or config.engine.name
+    engines = list(dict.fromkeys([primary, *([cross_check] if cross_check else [])]))
+    for name in engines:
+        ENGINES[name]  # an unknown engine is refused before anything is loaded
+    session = Session(config, progress)
+    eval_examples: tuple[Example, ...] = ()
+    findings: list[Finding] = list(session.dataset.findings)
+    if config.eval_dataset:
+        eval_set = load_dataset(config.eval_dataset)
+        eval_examples = eval_set.examples
+        findings += (replace(finding, id=f"eval.{finding.id}") for finding in eval_set.findings)
+    measured = _measure(session, eval_examples, capability) if config.eval_dataset else None
+    reader = session.index(force=force)
+    items = items_to_explain(measured, eval_examples, session.dataset.examples)
+    influence = score_items(session, reader, items, engines, _engine_settings(config))
+    findings += session.loaded.findings
+    findings += encoding_findings(session.encoder, session.encoded)
+    provenance = _provenance(session, reader, eval_examples)
+    report = _report(session, reader, measured, influence, primary, cross_check, findings, provenance)
+    if out is not None:
+        write_report(report, out)
+    return report
+
+
+def _measure(session: Session, examples: tuple[Example, ...], name: str) -> CapabilityResult:
+    loaded = session.loaded
+    with session.progress.task("Answering eval items", 2 * len(examples)) as advance:
+        measured = measure_capability(loaded, examples, session.config, name, advance)
+    log.info(
+        "%s: base %.4f, tuned %.4f, delta %+.4f [%+.4f, %+.4f], %s",
+        name,
+        measured.base,
+        measured.tuned,
+        measured.delta,
+        measured.ci_low,
+        measured.ci_high,
+        measured.verdict,
+    )
+    return measured
+
+
+def _engine_settings(config: Config) -> EngineSettings:
+    return EngineSettings(config.engine.lambda_scale, config.engine.lambda_override)
+
+
+def _report(
+    session: Session,
+    reader: IndexReader,
+    measured: CapabilityResult | None,
+    influence: Influence,
+    primary: str,
+    cross_check: str | None,
+    findings: list[Finding],
+    provenance: dict[str, Any],
+) -> Report:
+    config, examples = session.config, session.dataset.examples
+    raw = influence.average[primary]
+    relative = relative_influence(raw, gradient_norms(reader))
+    clustering = cluster_examples(examples, config.clustering, config.seed)
+    summaries = summarise(clustering, examples, raw, relative, config.clustering)
+    if config.engine.relative:
+        summaries = tuple(sorted(summaries, key=lambda cluster: cluster.relative_mean * cluster.n))
+    return build_report(
+        examples=examples,
+        assignment=clustering.assignment,
+        clusters=summaries,
+        scores=raw,
+        relative=relative,
+        capability=measured,
+        query_signal=influence.signal,
+        engines=Engines(
+            primary=primary,
+            cross_check=cross_check,
+            spearman=rank_correlation(raw, influence.average[cross_check]) if cross_check else None,
+            relative_spearman=rank_correlation(raw, relative),
+            ranked_by="relative" if config.engine.relative else "raw",
+        ),
+        item_scores=Scores(primary, influence.per_item, influence.items) if measured else None,
+        findings=findings,
+        provenance=provenance,
+        clustered=clustering.method != "none",
+        require_significant=config.evaluation.require_significant,
+        ci_level=config.evaluation.ci_level,
+    )
+
+
+def items_to_explain(
+    measured: CapabilityResult | None, eval_examples: tuple[Example, ...], training: tuple[Example, ...]
+) -> list[QueryItem]:
+    """Return the eval items behind the query: those that regressed, or all of them when none did.
+
+    Without an eval set the first few training rows stand in: a smoke test of the pipeline.
+
+    Raises:
+        EvaluationError: there is no eval set and none of the first training rows has a target.
+    """
+    if measured is None:
+        stand_ins = [
+            QueryItem(example)
+            for example in training[:SMOKE_TEST_ROWS]
+            if example.messages and example.target
+        ]
+        if stand_ins:
+            return stand_ins
+        raise EvaluationError(
+            f"none of the first {SMOKE_TEST_ROWS} training rows has an answer to stand in for a capability",
+            where="--eval-dataset",
+            fix="pass an eval set",
+        )
+    items = [
+        (QueryItem(example, item.tuned_token_ids or None), item.regressed)
+        for example, item in zip(eval_examples, measured.items, strict=True)
+    ]
+    return [item for item, regressed in items if regressed] or [item for item, _ in items]
+
+
+def _provenance(session: Session, reader: IndexReader, eval_examples: tuple[Example, ...]) -> dict[str, Any]:
+    # Everything a number in the report follows from, and nothing that differs between two equal runs.
+    return {
+        "index": reader.manifest.to_mapping(),
+        "config": session.config.model_dump(mode="json"),
+        "eval_dataset": {"sha256": dataset_hash(eval_examples), "n": len(eval_examples)},
+        "versions": library_versions(),
+        "python": platform.python_version(),
+    }
