@@ -65,7 +65,7 @@ def attribute(
 
     from gradian.cli.progress import terminal_progress
     from gradian.config import load_config
-    from gradian.report import terminal
+    from gradian.report.terminal import render
 
     settings = load_config(
         config,
@@ -88,6 +88,6 @@ def attribute(
         force=force,
         progress=terminal_progress(),
     )
-    Console().print(terminal.render(report))
+    Console().print(render(report))
     if out is not None:
         typer.echo(f"report: {out / 'report.md'}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+import yaml
 from pydantic import BaseModel
 
 from gradian.config.schema import Config
@@ -16,12 +18,15 @@ _WIDTH = 100
 
 
 def _plain(value: Any) -> str:
-    # A JSON scalar, list or mapping is also YAML, with the quoting right for any text.
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        # Always quoted: a model may be called `a: b` or `1e5`.
+        return yaml.safe_dump(value, default_style='"', allow_unicode=True, width=sys.maxsize).rstrip("\n")
+    # Numbers, null, lists and mappings read the same in JSON and in YAML.
+    return json.dumps(value)
 
 
 def _setting(name: str, value: Any, description: str, indent: str, active: bool) -> Iterator[str]:
-    for line in textwrap.wrap(description.replace("`", ""), _WIDTH - len(indent)):
+    for line in textwrap.wrap(description.replace("`", ""), _WIDTH - len(f"{indent}# ")):
         yield f"{indent}# {line}"
     yield f"{indent}{'' if active else '#'}{name}: {_plain(value)}"
 
