@@ -10,7 +10,7 @@ import re
 import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -45,7 +45,7 @@ def with_tables(page: str, sections: Mapping[str, str]) -> str:
     return _REGION.sub(lambda match: match["begin"] + sections[match["name"]] + match["end"], page)
 
 
-def _is_section(annotation: Any) -> bool:
+def _is_section(annotation: Any) -> TypeGuard[type[BaseModel]]:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
