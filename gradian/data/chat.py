@@ -336,13 +336,16 @@ class ChatEncoder:
         if marked.replace(opening, "").replace(closing, "") != text or marked.count(closing) != 1:
             raise unknown
         content_end = marked.replace(opening, "").index(closing)
-        header = self._header(example, i)
-        start = text.rfind(header, 0, content_end) + len(header) if header else -1
-        if marked.count(opening) == 1:
-            inner = marked.index(opening)
+        inner = marked.index(opening) if marked.count(opening) == 1 else None
+        after_header = self._after_header(example, text, i, content_end)
+        if inner is not None and inner > content_end:
+            raise unknown
+        if after_header is not None and (inner is None or after_header <= inner):
             # A thinking block that the template itself writes lies between the header and the content.
-            start = start if header and start - len(header) >= 0 and start <= inner else inner
-        elif start < len(header) or not header:
+            start = after_header
+        elif inner is not None:
+            start = inner
+        else:
             raise unknown
         # What follows in the conversation that ends here: the end-of-turn token, not the next turn's first.
         upto = self._render(example, [*example.messages[:i], bracketed], False)
@@ -352,15 +355,17 @@ class ChatEncoder:
         end = token.end() if token and not text[content_end : token.start()].strip() else content_end
         return start, content_end, end
 
-    def _header(self, example: Example, i: int) -> str:
-        # What the template writes to open an assistant turn.
-        messages = example.messages[:i] or (Message("user", "x"),)
+    def _after_header(self, example: Example, text: str, i: int, content_end: int) -> int | None:
+        # Where the header that opens assistant turn i ends; None when it is not found after the turns before.
+        before = example.messages[:i]
         try:
-            closed = self._render(example, messages, False)
-            opened = self._render(example, messages, True)
+            closed = self._render(example, before or (Message("user", "x"),), False)
+            opened = self._render(example, before or (Message("user", "x"),), True)
         except RowError:
-            return ""
-        return opened[len(closed) :] if opened.startswith(closed) else ""
+            return None
+        header = opened[len(closed) :] if opened.startswith(closed) else ""
+        found = text.rfind(header, common_prefix(closed, text) if before else 0, content_end)
+        return found + len(header) if header and found >= 0 else None
 
     @cached_property
     def _end_tokens(self) -> re.Pattern[str]:
