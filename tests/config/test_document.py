@@ -1,7 +1,12 @@
 from __future__ import annotations
 
-import pytest
+import re
+from pathlib import Path
 
+import pytest
+import yaml
+
+from gradian.config import config_from_mapping
 from gradian.config.document import PAGE, tables, with_tables
 
 
@@ -37,3 +42,9 @@ def test_a_stale_table_is_replaced_whole() -> None:
     assert with_tables(page, {"engine": "new\n"}) == (
         "a\n<!-- begin table: engine -->\nnew\n<!-- end table -->\nb\n"
     )
+
+
+@pytest.mark.parametrize("page", sorted(PAGE.parent.glob("*.md")), ids=lambda page: page.name)
+def test_every_config_shown_in_the_documentation_loads(page: Path) -> None:
+    for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
+        config_from_mapping(yaml.safe_load(block))
