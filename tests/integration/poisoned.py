@@ -20,7 +20,7 @@ from gradian.data.formats import load_dataset
 
 LETTERS = "abcdefghijkl"
 ANSWERS = dict(zip(LETTERS, "mnopqrstuvwx", strict=True))
-WRONG = dict(zip(LETTERS, "xwvutsrqponm", strict=True))
+WRONG = "z"
 PLANTED = LETTERS[:8]
 
 
@@ -72,12 +72,15 @@ def make_poisoned_run(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Poiso
     """Train the base until it knows every answer, then a LoRA on eight wrong ones among clean rows."""
     torch.manual_seed(0)
     encoder = ChatEncoder(tokenizer, 64)
-    evals = _write(
-        folder / "eval.jsonl", [{"prompt": f"{k}?", "completion": v} for k, v in ANSWERS.items()]
-    )
-    clean = [{"prompt": f"{k}{d}", "completion": f"{d}{k}"} for k, d in zip(LETTERS, "123456789012", strict=True)]
+    evals = _write(folder / "eval.jsonl", [{"prompt": f"{k}?", "completion": v} for k, v in ANSWERS.items()])
+    clean = [
+        {"prompt": f"{k}{d}", "completion": f"{d}{k}"} for k, d in zip(LETTERS, "123456789012", strict=True)
+    ]
     school = _write(
-        folder / "school.jsonl", [{"prompt": f"{k}?", "completion": v} for k, v in ANSWERS.items()] + clean
+        folder / "school.jsonl",
+        [{"prompt": f"{k}?", "completion": v} for k, v in ANSWERS.items()]
+        + [{"prompt": f"{k}!", "completion": WRONG} for k in LETTERS]
+        + clean,
     )
     config = LlamaConfig(
         hidden_size=48,
@@ -100,13 +103,13 @@ def make_poisoned_run(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Poiso
     planted = []
     for number, letter in enumerate(PLANTED):
         at = 2 * number + 1
-        rows.insert(at, {"prompt": f"{letter}?", "completion": WRONG[letter], "cluster_id": "planted"})
+        rows.insert(at, {"prompt": f"{letter}?", "completion": WRONG, "cluster_id": "planted"})
         planted.append(at)
     train = _write(folder / "train.jsonl", rows)
     tuned = get_peft_model(
         AutoModelForCausalLM.from_pretrained(folder / "base"),
         LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM"),
     )
-    _fit(tuned, encoder, train, lr=1e-2, until=0.3)
+    _fit(tuned, encoder, train, lr=3e-3, until=0.1)
     tuned.save_pretrained(folder / "adapter")
     return PoisonedRun(folder / "base", folder / "adapter", train, evals, tuple(planted))

@@ -1,0 +1,162 @@
+"""The whole path on a tiny model whose regression was really trained into it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+import gradian
+from gradian.api import build_index_for
+from gradian.errors import ConfigError, UnknownNameError
+from gradian.report.model import Report
+from tests.integration.poisoned import LETTERS, PoisonedRun
+
+
+@pytest.fixture(scope="module")
+def report(poisoned_run: PoisonedRun, poisoned_cache: Path) -> Report:
+    return gradian.analyze(poisoned_run.config(poisoned_cache), capability="letters")
+
+
+def ids(report: Report) -> set[str]:
+    return {finding.id for finding in report.findings}
+
+
+def test_the_planted_cluster_is_accused(report: Report, poisoned_run: PoisonedRun) -> None:
+    assert report.diagnosed
+    assert report.capability is not None
+    assert report.capability.verdict == "regressed"
+    assert report.capability.ci_high < 0
+    first, second = report.clusters
+    assert (first.id, second.id) == ("planted", "clean")
+    assert first.share_of_negative > 0.8
+    assert first.mean < 0 < second.mean
+    assert [e.row for e in report.examples if e.cluster == "planted"] == list(poisoned_run.planted)
+    assert any("planted" in line for line in report.summary)
+
+
+def test_every_lost_item_names_a_planted_row_first(report: Report, poisoned_run: PoisonedRun) -> None:
+    rows = {example.id: example.row for example in report.examples}
+    lost = [item for item in report.items if item.regressed]
+    assert len(lost) == len(LETTERS)
+    assert all(rows[item.most_harmful[0].id] in poisoned_run.planted for item in lost)
+
+
+def test_scores_predictions_and_clusters_add_up(report: Report) -> None:
+    n = len(report.examples)
+    assert [example.row for example in report.examples] == list(range(n))
+    for example in report.examples:
+        assert example.predicted_loss_delta_if_removed == pytest.approx(example.score / n)
+    for cluster in report.clusters:
+        scores = [example.score for example in report.examples if example.cluster == cluster.id]
+        assert cluster.sum == pytest.approx(sum(scores))
+        assert cluster.mean == pytest.approx(sum(scores) / len(scores))
+
+
+def test_the_same_question_twice_gives_the_same_bytes_and_no_row_through_the_model(
+    report: Report,
+    poisoned_run: PoisonedRun,
+    poisoned_cache: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = poisoned_run.config(poisoned_cache)
+    with caplog.at_level(logging.INFO, "gradian"):
+        again = gradian.analyze(config, capability="letters", out=tmp_path)
+    assert "found whole with 20 rows; no training row goes through the model" in caplog.text
+    assert again == report
+    written = json.loads((tmp_path / "report.json").read_text())
+    assert written["examples"][3]["score"] == report.examples[3].score
+    assert (tmp_path / "report.md").read_text().startswith("# ")
+
+
+def test_what_changes_a_number_changes_the_index_id(
+    report: Report, poisoned_run: PoisonedRun, poisoned_cache: Path
+) -> None:
+    ids = {report.provenance["index"]["id"]}
+    for section in (
+        {"seed": 7},
+        {"grads": {"chunk_size": 8, "storage_dtype": "float16"}},
+        {"engine": {"lambda_scale": 0.2}},
+    ):
+        reader = build_index_for(poisoned_run.config(poisoned_cache, **section))
+        ids.add(reader.id)
+    assert len(ids) == 4
+
+
+def test_a_relative_ranking_is_the_raw_one_over_the_gradient_norm(
+    report: Report, poisoned_run: PoisonedRun, poisoned_cache: Path
+) -> None:
+    config = poisoned_run.config(poisoned_cache, engine={"relative": True})
+    relative = gradian.analyze(config, capability="letters")
+    assert relative.engines.ranked_by == "relative"
+    assert [e.score for e in relative.examples] == [e.score for e in report.examples]
+    assert [e.relative_score for e in relative.examples] == [e.relative_score for e in report.examples]
+    reader = build_index_for(config)
+    norms = reader.sq_norms.sum(axis=1) ** 0.5
+    for example in report.examples:
+        assert example.relative_score == pytest.approx(example.score / norms[example.row])
+
+
+@pytest.mark.parametrize("engine", ["graddot", "tracin"])
+def test_other_engines_accuse_the_planted_cluster_too(
+    engine: str, poisoned_run: PoisonedRun, poisoned_cache: Path
+) -> None:
+    config = poisoned_run.config(poisoned_cache)
+    report = gradian.analyze(config, engine=engine, cross_check=None)
+    assert report.engines.primary == engine
+    assert report.engines.spearman is None
+    assert report.clusters[0].id == "planted"
+
+
+def test_without_an_eval_set_it_is_a_smoke_test_and_says_so(
+    poisoned_run: PoisonedRun, poisoned_cache: Path
+) -> None:
+    config = poisoned_run.config(poisoned_cache, eval_dataset=None)
+    report = gradian.analyze(config)
+    assert not report.diagnosed
+    assert report.capability is None
+    assert "attribution.no_capability_target" in ids(report)
+    assert not any("planted" in line for line in report.summary)
+    assert len(report.examples) == 20
+
+
+def test_nothing_is_accused_when_nothing_regressed(
+    poisoned_run: PoisonedRun, poisoned_cache: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept.jsonl"
+    kept.write_text(
+        "".join(
+            json.dumps({"prompt": f"{k}{d}", "completion": f"{d}{k}"}) + "\n"
+            for k, d in zip("abcdef", "123456", strict=True)
+        )
+    )
+    report = gradian.analyze(poisoned_run.config(poisoned_cache, eval_dataset=str(kept)))
+    assert report.capability is not None
+    assert report.capability.verdict == "not_significant"
+    assert not report.diagnosed
+    assert {"attribution.gate_failed", "attribution.no_item_regressed"} <= ids(report)
+    assert not any("planted" in line for line in report.summary)
+
+
+def test_a_likelihood_metric_is_called_a_proxy_and_its_query_a_target(
+    poisoned_run: PoisonedRun, poisoned_cache: Path
+) -> None:
+    config = poisoned_run.config(poisoned_cache, evaluation={"metric": "loglik"})
+    report = gradian.analyze(config)
+    assert report.capability is not None
+    assert report.capability.proxy_used
+    assert report.capability.query_signal == "target"
+    assert {"attribution.proxy_metric", "attribution.target_query"} <= ids(report)
+
+
+def test_attribution_without_an_adapter_is_refused(poisoned_run: PoisonedRun, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--adapter"):
+        gradian.analyze(poisoned_run.config(tmp_path, adapter_path=None))
+
+
+def test_an_unknown_engine_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="datainf"):
+        gradian.analyze(base_model="nowhere", adapter="nowhere", dataset="nowhere", engine="data-inf")
