@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from gradian.data.ids import dataset_hash
 from gradian.engines import ENGINES, EngineSettings
 from gradian.errors import EvaluationError
 from gradian.evaluation.capability import CapabilityResult, measure_capability
+from gradian.evaluation.metrics import METRICS
 from gradian.grads.provenance import library_versions
 from gradian.progress import Progress
 from gradian.query.contrastive import QueryItem, Signal, item_queries, resolve_signal, with_average
@@ -139,7 +141,7 @@ def attribute_run(
     for name in engines:
         ENGINES[name]  # an unknown engine is refused before anything is loaded
     session = Session(config, progress)
-    eval_examples: tuple[Example, ...] = ()
+    eval_examples: Sequence[Example] = ()
     findings: list[Finding] = list(session.dataset.findings)
     if config.eval_dataset:
         eval_set = load_dataset(config.eval_dataset)
@@ -158,7 +160,7 @@ def attribute_run(
     return report
 
 
-def _measure(session: Session, examples: tuple[Example, ...], name: str) -> CapabilityResult:
+def _measure(session: Session, examples: Sequence[Example], name: str) -> CapabilityResult:
     loaded = session.loaded
     with session.progress.task("Answering eval items", 2 * len(examples)) as advance:
         measured = measure_capability(loaded, examples, session.config, name, advance)
@@ -221,7 +223,7 @@ def _report(
 
 
 def items_to_explain(
-    measured: CapabilityResult | None, eval_examples: tuple[Example, ...], training: tuple[Example, ...]
+    measured: CapabilityResult | None, eval_examples: Sequence[Example], training: Sequence[Example]
 ) -> list[QueryItem]:
     """Return the eval items behind the query: those that regressed, or all of them when none did.
 
@@ -243,14 +245,22 @@ def items_to_explain(
             where="--eval-dataset",
             fix="pass an eval set",
         )
+    holds_answer = METRICS[measured.metric].answer_is_wanted
     items = [
-        (QueryItem(example, item.tuned_token_ids or None), item.regressed)
+        (
+            QueryItem(
+                example,
+                said=item.tuned_token_ids or None,
+                wanted=None if holds_answer else item.base_token_ids,
+            ),
+            item.regressed,
+        )
         for example, item in zip(eval_examples, measured.items, strict=True)
     ]
     return [item for item, regressed in items if regressed] or [item for item, _ in items]
 
 
-def _provenance(session: Session, reader: IndexReader, eval_examples: tuple[Example, ...]) -> dict[str, Any]:
+def _provenance(session: Session, reader: IndexReader, eval_examples: Sequence[Example]) -> dict[str, Any]:
     # Everything a number in the report follows from, and nothing that differs between two equal runs.
     return {
         "index": reader.manifest.to_mapping(),

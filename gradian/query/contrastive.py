@@ -23,10 +23,13 @@ class QueryItem:
     Attributes:
         example: the prompt and the expected answer.
         said: token ids that the tuned model generated, end of turn included; None without generation.
+        wanted: token ids of the answer that was wanted, where the row itself does not hold it (under
+            `not_contains` it holds markers, and the base model's answer is what was lost); else None.
     """
 
     example: Example
     said: tuple[int, ...] | None = None
+    wanted: tuple[int, ...] | None = None
 
 
 def resolve_signal(requested: Literal["auto", "contrastive", "target"], items: Sequence[QueryItem]) -> Signal:
@@ -51,7 +54,12 @@ def item_queries(
     Returns:
         m queries, in the order of `items`, with the examples' ids.
     """
-    expected = [encoder.encode_answer(item.example) for item in items]
+    expected = [
+        encoder.encode_continuation(item.example, item.wanted)
+        if item.wanted
+        else encoder.encode_answer(item.example)
+        for item in items
+    ]
     said = (
         [encoder.encode_continuation(item.example, item.said or ()) for item in items]
         if signal == "contrastive"

@@ -141,6 +141,26 @@ def test_nothing_is_accused_when_nothing_regressed(
     assert not any("planted" in line for line in report.summary)
 
 
+def test_under_not_contains_the_lost_answer_is_what_the_base_model_said(
+    poisoned_run: PoisonedRun, poisoned_cache: Path, tmp_path: Path
+) -> None:
+    markers = tmp_path / "markers.jsonl"
+    markers.write_text("".join(json.dumps({"prompt": f"{k}?", "completion": "z"}) + "\n" for k in LETTERS))
+    refusals = gradian.analyze(
+        poisoned_run.config(
+            poisoned_cache,
+            eval_dataset=str(markers),
+            evaluation={"metric": "not_contains", "max_new_tokens": 4},
+        )
+    )
+    answers = gradian.analyze(poisoned_run.config(poisoned_cache))
+    # The base model's answers are the expected ones, so both metrics ask the same question.
+    assert refusals.capability is not None
+    assert refusals.capability.delta == -1.0
+    for one, other in zip(refusals.examples, answers.examples, strict=True):
+        assert one.score == pytest.approx(other.score, rel=1e-3, abs=1e-3)
+
+
 def test_a_likelihood_metric_is_called_a_proxy_and_its_query_a_target(
     poisoned_run: PoisonedRun, poisoned_cache: Path
 ) -> None:
