@@ -31,6 +31,11 @@ THINKING = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 BARE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+NO_END = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{{ m.content if loop.last else m.content.split('</think>')[-1].lstrip('\n') }}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 PROMPT_THINKS = CHAT_TEMPLATE.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
 NO_SYSTEM = CHAT_TEMPLATE.replace(
     "{% for message in messages %}", "{% for message in messages if message.role != 'system' %}"
@@ -96,6 +101,16 @@ def ids_of(made: ChatEncoder) -> list[str]:
             ["data.template_prefix_mismatch"],
         ),
         (BARE, ["u:q", "a:one", "u:r", "a:two"], "onetwo", ["data.end_of_turn_not_supervised"]),
+        (
+            NO_END,
+            ["u:q", "a:<think>hm</think>\none", "u:r", "a:two"],
+            "onetwo",
+            [
+                "data.template_prefix_mismatch",
+                "data.template_alters_text",
+                "data.end_of_turn_not_supervised",
+            ],
+        ),
         (PROMPT_THINKS, ["u:q", "a:one"], "one<|im_end|>", ["data.template_prefix_mismatch"]),
         (NO_SYSTEM, ["s:be brief", "u:q", "a:one"], "one<|im_end|>", ["data.template_alters_text"]),
         (ALTERNATING, ["u:q", "a:one", "u:r", "a:two"], "one<|im_end|>two<|im_end|>", []),

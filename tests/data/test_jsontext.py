@@ -63,6 +63,7 @@ def test_content_decides_how_a_file_is_read(write: Any, content: str, expected: 
         ('{"a":1}\n{"a":\n', ":2:6:", "cut off"),
         ('{"a":1}\n{"a":"\\ud800x"}\n', ":2:7:", "lone surrogate"),
         ('{"a":1}\n{"a":"\\udc00"}\n', ":2:7:", "lone surrogate"),
+        ('{"a":1}\n{"a":"\\ud83dx\\ude00"}\n', ":2:7:", "lone surrogate"),
         (b'{"a":1}\n{"a":"\xc3\xa9\xff"}\n', ":2:8:", "byte 0xff is not UTF-8"),
         (b'{"a":1}\n{"a":"\xed\xa0\x80"}\n', ":2:7:", "not UTF-8"),
         ('{"a":1}\n{"a":"\x01"}\n', ":2:7:", "control character"),
