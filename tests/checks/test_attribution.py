@@ -305,6 +305,11 @@ class TestFlatInfluence:
         clusters = (cluster("few", 12, -100.0, 0.1), cluster("rest", 4988, -900.0, 0.9))
         assert culprit(clusters) == clusters[0]
 
+    def test_a_cluster_that_helps_on_balance_is_no_culprit_whatever_its_share(self) -> None:
+        clusters = (cluster("rest", 800, -10.0, 0.1), cluster("mixed", 50, 500.0, 0.9))
+        assert harm_contrast(clusters[1], clusters) > 100
+        assert culprit(clusters) is None
+
     def test_no_clustering_says_nothing_about_flatness(self) -> None:
         assert "flat_influence" not in found(replace(EPOCHS, clustered=False))
 

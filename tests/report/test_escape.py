@@ -138,6 +138,16 @@ class TestMarkdown:
         fences = [token.content for token in tokens if token.type == "fence"]
         assert fences == [block + "\n"]
 
+    def test_a_fence_is_longer_than_any_inside(self) -> None:
+        tokens = parse(fenced("```\n# out\n````"))
+        assert [(token.type, token.content) for token in tokens] == [("fence", "```\n# out\n````\n")]
+
+    @pytest.mark.parametrize("attack", ATTACKS)
+    def test_each_known_attack_is_inert_at_the_start_of_a_line(self, attack: str) -> None:
+        for document in (markdown_prose(attack), markdown_prose(attack + " x"), markdown_code(attack)):
+            assert not kinds(document) & (ACTIVE - {"em_open"})
+            assert "bullet_list_open" not in kinds(document)
+
     def test_a_quoted_name_is_one_code_span_whatever_it_holds(self) -> None:
         for attack in (*ATTACKS, EVERYTHING):
             assert len(codes(f"- {markdown_prose(f'cluster {quoted(attack)} leads')}")) == 1

@@ -58,7 +58,7 @@ def outline(document: str) -> list[str]:
     return [token.type for token in parse(document) if token.block and token.type != "inline"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(TEXTS)
 def test_no_text_from_outside_becomes_structure(text: str) -> None:
     document = markdown.render(attacked(text))

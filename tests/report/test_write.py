@@ -31,6 +31,14 @@ def test_a_second_report_replaces_the_first(tmp_path: Path) -> None:
     assert "Not diagnosed" in text.read_text(encoding="utf-8")
 
 
+def test_who_is_reading_the_old_report_reads_it_to_the_end(tmp_path: Path) -> None:
+    first, _ = write_report(samples.poisoned(), tmp_path)
+    with first.open("rb", buffering=0) as stream:
+        head = stream.read(10)
+        write_report(samples.not_significant(), tmp_path)
+        assert head + stream.read() == jsonfile.render(samples.poisoned()).encode()
+
+
 def test_rows_that_utf8_cannot_hold_are_written_all_the_same(tmp_path: Path) -> None:
     write_report(attacked(EVERYTHING), tmp_path)
 
