@@ -18,9 +18,7 @@ KINDS = [
 
 def test_the_message_leads_with_the_place_and_lists_the_rest_in_order() -> None:
     error = DataError("is not JSON", where="train.jsonl:2", found="{", expected="an object", fix="mend it")
-    assert str(error) == (
-        "train.jsonl:2: is not JSON\n  found: {\n  expected: an object\n  fix: mend it"
-    )
+    assert str(error) == ("train.jsonl:2: is not JSON\n  found: {\n  expected: an object\n  fix: mend it")
 
 
 def test_parts_that_are_missing_leave_no_trace() -> None:
