@@ -1,0 +1,1 @@
+"""Run folders: what a training run leaves behind, as one normalised record."""

@@ -1,0 +1,154 @@
+"""`gradian_run.json`: what `gradian train` did, so that nobody has to type it in again."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from gradian.errors import RunError
+
+RUN_FILE = "gradian_run.json"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class RunDataset:
+    """The training data of a run.
+
+    Attributes:
+        path: absolute path.
+        hash: `gradian.data.ids.dataset_hash` of its rows.
+        n: rows in the file.
+        n_trained: rows with at least one target; the others were left out of the batches.
+    """
+
+    path: str
+    hash: str
+    n: int
+    n_trained: int
+
+
+@dataclass(frozen=True)
+class RunCheckpoint:
+    """An adapter saved on the way.
+
+    Attributes:
+        path: folder, relative to the run's.
+        step: optimizer steps taken.
+        epoch: passes over the data so far.
+        learning_rate: rate of the last step.
+    """
+
+    path: str
+    step: int
+    epoch: float
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class GradianRun:
+    """One finished training run; JSON values only.
+
+    Attributes:
+        backend: training backend.
+        base_model: hub id, or absolute path, that loads again.
+        adapter_path: absolute path of the adapter folder; always `adapter` beside this file.
+        dataset: the training data.
+        seed: of everything.
+        train: every hyper-parameter, as the config's `train` section has them.
+        lora: the adapter's own settings, as PEFT wrote them.
+        steps: optimizer steps taken.
+        inputs: everything that decides the adapter's bytes on one machine: two runs with equal inputs are the same run.
+        versions: of the libraries that trained it.
+        checkpoints: adapters saved on the way, in order.
+        log_history: the trainer's log rows: loss, learning rate, gradient norm by step.
+        wall_time_s: seconds that training took.
+        gradian_version: of the writer.
+        schema_version: of this file.
+    """
+
+    backend: str
+    base_model: str
+    adapter_path: str
+    dataset: RunDataset
+    seed: int
+    train: Mapping[str, Any]
+    lora: Mapping[str, Any]
+    steps: int
+    inputs: Mapping[str, Any]
+    versions: Mapping[str, str]
+    wall_time_s: float
+    gradian_version: str
+    checkpoints: tuple[RunCheckpoint, ...] = ()
+    log_history: tuple[Mapping[str, Any], ...] = field(default=())
+    schema_version: int = SCHEMA_VERSION
+
+    def to_json(self) -> str:
+        """Return the file's text: sorted keys, two spaces, a newline at the end; NaN and infinities as null."""
+        head = {"schema_version": self.schema_version}
+        rest = {key: value for key, value in asdict(self).items() if key != "schema_version"}
+        return json.dumps(_strict({**head, **rest}), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str = RUN_FILE) -> GradianRun:
+        """Return the record behind a file's text; keys that this version does not know are ignored.
+
+        Raises:
+            RunError: it is not such a file.
+        """
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise RunError("the run record is not JSON", where=where, found=str(error)) from None
+        version = data.get("schema_version") if isinstance(data, dict) else None
+        if version != SCHEMA_VERSION:
+            raise RunError(
+                "the run record has another format",
+                where=where,
+                found=f"schema_version {version!r}",
+                expected=str(SCHEMA_VERSION),
+            )
+        try:
+            data["dataset"] = _known(RunDataset, data["dataset"])
+            data["checkpoints"] = tuple(_known(RunCheckpoint, entry) for entry in data["checkpoints"])
+            data["log_history"] = tuple(data["log_history"])
+            run: GradianRun = _known(cls, data)
+        except (KeyError, TypeError) as error:
+            raise RunError("the run record lacks a field", where=where, found=str(error)) from None
+        return run
+
+
+def read_run(folder: str | Path) -> GradianRun | None:
+    """Return the record of a finished run, or None where the folder has none.
+
+    Raises:
+        RunError: there is one that cannot be read.
+    """
+    path = Path(folder) / RUN_FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError("the run record cannot be read", where=str(path), found=str(error)) from None
+    return GradianRun.from_json(text, str(path))
+
+
+def _known(kind: type[Any], data: Mapping[str, Any]) -> Any:
+    names = {entry.name for entry in fields(kind)}
+    return kind(**{key: value for key, value in data.items() if key in names})
+
+
+def _strict(value: Any) -> Any:
+    # A loss of NaN is worth keeping in the curve, and JSON has no word for it.
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return value
