@@ -108,6 +108,19 @@ def append_line(path: Path, line: bytes) -> None:
         os.close(fd)
 
 
+def create_or_read(path: Path) -> bytes:
+    """What a file holds; an empty one is made, for good, where there is none."""
+    fd = os.open(path, os.O_RDONLY | os.O_CREAT, 0o666)
+    try:
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            data = file.read()
+    finally:
+        os.close(fd)
+    if not data:
+        sync_folder(path.parent)
+    return data
+
+
 def replace_file(path: Path, data: bytes) -> None:
     """Put a small file in place whole, or leave what was there."""
     partial = PartialFile(path, len(data))

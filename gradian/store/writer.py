@@ -22,6 +22,7 @@ from gradian.store.cache import find_index, index_path
 from gradian.store.durable import (
     PartialFile,
     append_line,
+    create_or_read,
     discard_folder,
     make_folder,
     remove_stale,
@@ -195,14 +196,14 @@ class IndexWriter:
             DiskSpaceError: no space.
             StoreError: the disk refuses.
         """
-        # Locks may do nothing on this file system: what another process finished stands.
-        whole = self._whole or (
-            _find_same(self.path.parents[1], self._layout) if self._already_whole() else None
-        )
-        if whole is None:
-            whole = self._finish(info or {})
-        self._whole = whole
-        return whole
+        if self._whole is None:
+            # Locks may do nothing on this file system: what another process finished stands.
+            other = _find_same(self.path.parents[1], self._layout) if self._already_whole() else None
+            if other is not None:
+                with store_errors(self.path):
+                    self._settle_journal(other.manifest)
+            self._whole = other or self._finish(info or {})
+        return self._whole
 
     def _finish(self, info: Mapping[str, Any]) -> IndexReader:
         if self.pending:
@@ -228,9 +229,7 @@ class IndexWriter:
             )
             text = manifest.to_json().encode()
             manifest = Manifest.from_json(text)
-            # Chunks may have been committed in another order, or twice by two processes.
-            if (self.path / JOURNAL_FILE).read_bytes() != manifest.journal():
-                replace_file(self.path / JOURNAL_FILE, manifest.journal())
+            self._settle_journal(manifest)
             folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 reader = IndexReader(self.path, manifest, folder)
@@ -242,6 +241,12 @@ class IndexWriter:
             replace_file(self.path / MANIFEST_FILE, text)
         return reader
 
+    def _settle_journal(self, manifest: Manifest) -> None:
+        """Bring the journal into chunk order: chunks may be committed in another, or twice by two processes."""
+        journal = self.path / JOURNAL_FILE
+        if journal.read_bytes() != manifest.journal():
+            replace_file(journal, manifest.journal())
+
     def _write_examples(self) -> ChunkEntry:
         """Join the per-example tensors of the chunks, read back from them."""
         where, target = self.path / EXAMPLES_FILE, self._layout.examples
@@ -252,11 +257,15 @@ class IndexWriter:
             try:
                 for k in range(self._layout.n_chunks):
                     source, name = self._layout.chunk(k), self._layout.chunk_name(k)
+                    # Read first, write after: a full disk must not look like a file that cannot be read.
                     with checked_file(folder, name, self.path / CHUNKS_FOLDER / name, source) as fd:
-                        for slot in target.slots.values():
-                            values = read_tensor(fd, source, source.slots[EXAMPLES_PREFIX + slot.name])
-                            first = self._layout.rows(k).start
-                            partial.write_at(values.tobytes(), target.offset(slot) + first * slot.row_bytes)
+                        parts = {
+                            slot: read_tensor(fd, source, source.slots[EXAMPLES_PREFIX + slot.name])
+                            for slot in target.slots.values()
+                        }
+                    first = self._layout.rows(k).start
+                    for slot, values in parts.items():
+                        partial.write_at(values.tobytes(), target.offset(slot) + first * slot.row_bytes)
             finally:
                 os.close(folder)
             checksum = partial.checksum()
@@ -272,8 +281,8 @@ class IndexWriter:
         for folder in (self.path.parent, self.path, chunks):
             remove_stale(folder)
         journal = self.path / JOURNAL_FILE
-        present = journal.read_bytes() if journal.exists() else None
-        listed = self._listed(present or b"")
+        lines = create_or_read(journal).splitlines(keepends=True)
+        listed = self._listed(lines)
         if listed:
             say(
                 f"an earlier build of index {self.id} was interrupted: checking its {len(listed)} committed chunks"
@@ -284,15 +293,15 @@ class IndexWriter:
         for name in sorted(set(os.listdir(chunks)) - names):
             if name.endswith(".safetensors"):
                 os.unlink(chunks / name)
-        lines = b"".join(journal_line(entry, self.id) for entry in entries.values())
-        if lines != present:
-            replace_file(journal, lines)
+        believed = [journal_line(entry, self.id) for entry in entries.values()]
+        if not set(lines) <= set(believed):
+            replace_file(journal, b"".join(believed))
         return entries
 
-    def _listed(self, journal: bytes) -> dict[int, ChunkEntry]:
+    def _listed(self, lines: list[bytes]) -> dict[int, ChunkEntry]:
         """The chunks that a journal lists, as far as it is readable and of this index."""
         entries: dict[int, ChunkEntry] = {}
-        for line in journal.split(b"\n"):
+        for line in lines:
             with suppress(ValueError):
                 values = parse_json(line)
                 if isinstance(values, dict) and values.pop("index", None) == self.id:

@@ -21,7 +21,9 @@ def test_the_id_depends_on_values_and_not_on_their_order() -> None:
     assert index_id({}) == "44136fa355b3678a1146"  # first 20 hex digits of SHA-256 of "{}"
 
 
-@pytest.mark.parametrize("value", [{1: "a"}, {"a": {2: 3}}, {"a": float("nan")}, {"a": [float("inf")]}, {"a": b"x"}])
+@pytest.mark.parametrize(
+    "value", [{1: "a"}, {"a": {2: 3}}, {"a": float("nan")}, {"a": [float("inf")]}, {"a": b"x"}]
+)
 def test_what_json_cannot_say_has_no_canonical_form(value: object) -> None:
     with pytest.raises((TypeError, ValueError)):
         canonical_json(value)

@@ -17,7 +17,7 @@ from gradian.store.format import Layout, index_id
 from gradian.store.reader import IndexReader
 from gradian.store.writer import open_writer
 from gradian.types import BlockSpec
-from tests.store.building import BLOCKS, INPUTS, build, digests, gradients, write_pending
+from tests.store.building import build, digests, gradients, write_pending
 
 TINY = (BlockSpec("a", ((2,),), 0),)
 
@@ -43,7 +43,13 @@ def _files(path: Path) -> list[Path]:
 def test_every_flipped_byte_is_detected(cache: Path) -> None:
     path = _tiny(cache)
     IndexReader.open(path, verify="checksums")
-    names = {"000000.safetensors", "000001.safetensors", "examples.safetensors", "journal.jsonl", "manifest.json"}
+    names = {
+        "000000.safetensors",
+        "000001.safetensors",
+        "examples.safetensors",
+        "journal.jsonl",
+        "manifest.json",
+    }
     assert {file.name for file in _files(path)} == names
     for file in _files(path):
         good = file.read_bytes()
@@ -63,7 +69,7 @@ def test_every_truncation_and_every_extension_is_detected(cache: Path) -> None:
         for length in range(len(good)):
             file.write_bytes(good[:length])
             assert _detected(path), f"{file.name} cut to {length}"
-        for tail in (b"\0", b"\n", b" ", good):
+        for tail in (b"\0", b"\n", b" ", b"{}\n", good[:-1]):
             file.write_bytes(good + tail)
             assert _detected(path), f"{file.name} and {tail[:8]!r}"
         file.write_bytes(good)
@@ -164,7 +170,9 @@ def _no_folder(path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [_link_file, _link_folder, _link_manifest, _pipe, _manifest_pipe, _folder, _no_folder]
 )
-def test_only_regular_files_of_the_folder_itself_are_read(cache: Path, damage: Callable[[Path], None]) -> None:
+def test_only_regular_files_of_the_folder_itself_are_read(
+    cache: Path, damage: Callable[[Path], None]
+) -> None:
     path = _tiny(cache)
     damage(path)
     with pytest.raises(CorruptIndexError):
@@ -275,7 +283,11 @@ def test_a_read_only_cache_serves_whole_indexes_and_refuses_to_build(open_cache:
         path.chmod(0o444)
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", _AS_ANOTHER, str(open_cache)], cwd=root, capture_output=True, text=True, check=False
+        [sys.executable, "-c", _AS_ANOTHER, str(open_cache)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert digests(open_cache) == before
@@ -289,7 +301,11 @@ def test_memory_for_a_tile_is_that_tile_and_not_the_file(cache: Path) -> None:
     layout = Layout(reader.id, blocks, 64, "float32", 64)
     size = layout.chunk_bytes(0)
     _, tile = next(reader.tiles(0, max_rows=2))
-    maps = [line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines() if "000000.safetensors" in line]
+    maps = [
+        line.split()[0]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if "000000.safetensors" in line
+    ]
     spans = [int(end, 16) - int(start, 16) for start, end in (item.split("-") for item in maps)]
     assert spans
     assert max(spans) <= 4 * 4096 < size

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import subprocess
+import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +15,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from gradian.errors import CorruptIndexError, DiskSpaceError, IncompleteIndexError, StoreError
+from gradian.errors import (
+    CorruptIndexError,
+    DiskSpaceError,
+    IncompleteIndexError,
+    IndexLockedError,
+    StoreError,
+)
 from gradian.store.cache import find_index, index_path
 from gradian.store.format import StorageDtype, index_id
 from gradian.store.reader import IndexReader
-from gradian.store.writer import open_writer
+from gradian.store.writer import IndexWriter, open_writer
 from gradian.types import BlockSpec
-from tests.store.building import BLOCKS, CHUNK, INPUTS, N, build, digests, gradients, memory_folder, write_pending
+from tests.store.building import (
+    BLOCKS,
+    CHUNK,
+    INPUTS,
+    N,
+    build,
+    digests,
+    gradients,
+    memory_folder,
+    write_pending,
+)
+from tests.store.killing import at_step
 
 
 @st.composite
@@ -83,3 +104,326 @@ def test_any_safetensors_reader_opens_a_chunk(tmp_path: Path) -> None:
     examples = load_file(reader.path / "examples.safetensors")
     np.testing.assert_array_equal(examples["row"], np.arange(N))
     np.testing.assert_array_equal(examples["sq_norms"], reader.sq_norms)
+
+
+def test_chunks_committed_in_any_order_end_in_the_same_bytes(cache: Path) -> None:
+    build(cache / "a")
+    with open_writer(cache / "b", INPUTS, BLOCKS, N, "float32", CHUNK) as writer:
+        assert writer.pending == (0, 1, 2)
+        for k in (2, 0, 1):
+            _write_chunk(writer, k)
+        writer.finish({"findings": []})
+    assert digests(cache / "a") == digests(cache / "b")
+
+
+@pytest.mark.parametrize("batch", [1, 2, 64])
+def test_the_batches_leave_no_trace_in_the_bytes(cache: Path, batch: int) -> None:
+    build(cache / "a")
+    with open_writer(cache / "b", INPUTS, BLOCKS, N, "float32", CHUNK) as writer:
+        write_pending(writer, gradients(), batch)
+        writer.finish({"findings": []})
+    assert digests(cache / "a") == digests(cache / "b")
+
+
+def _write_chunk(writer: IndexWriter, k: int) -> None:
+    rows = np.array(writer.chunk_rows(k))
+    with writer.chunk(k) as chunk:
+        for block, values in enumerate(gradients()):
+            chunk.write_block(block, rows, values[rows])
+        chunk.write_examples(rows, rows * 0.5, rows + 1)
+
+
+def _interrupted(cache: Path, chunks: tuple[int, ...] = (0, 1)) -> Path:
+    with open_writer(cache, INPUTS, BLOCKS, N, "float32", CHUNK) as writer:
+        for k in chunks:
+            _write_chunk(writer, k)
+        return writer.path
+
+
+def _pending(cache: Path) -> tuple[int, ...]:
+    with open_writer(cache, INPUTS, BLOCKS, N, "float32", CHUNK) as writer:
+        return writer.pending
+
+
+def _torn(path: Path) -> None:
+    journal = path / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-7])
+
+
+def _garbage(path: Path) -> None:
+    journal = path / "journal.jsonl"
+    journal.write_bytes(b"\xff\x00[[[\n{}\n17\n" + journal.read_bytes())
+
+
+def _foreign(path: Path) -> None:
+    journal = path / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes().replace(path.name.encode(), b"0" * 20))
+
+
+def _lost_chunk(path: Path) -> None:
+    (path / "chunks/000000.safetensors").unlink()
+
+
+def _short_chunk(path: Path) -> None:
+    os.truncate(path / "chunks/000000.safetensors", 900)
+
+
+def _flipped_chunk(path: Path) -> None:
+    chunk = path / "chunks/000000.safetensors"
+    data = bytearray(chunk.read_bytes())
+    data[-1] ^= 1
+    chunk.write_bytes(data)
+
+
+def _swapped(path: Path) -> None:
+    first, second = path / "chunks/000000.safetensors", path / "chunks/000001.safetensors"
+    data = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(data)
+
+
+def _unlisted(path: Path) -> None:
+    (path / "journal.jsonl").unlink()
+
+
+def _leavings(path: Path) -> None:
+    (path / "chunks/000002.safetensors.0badc0de-1-1-00000000.partial").write_bytes(b"x")
+    (path / "manifest.json.partial").write_bytes(b"x")
+    (path / "chunks/000007.safetensors").write_bytes(b"x")
+    (path.parent / "trash.partial").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("damage", "pending"),
+    [
+        (_torn, (1, 2)),
+        (_garbage, (2,)),
+        (_foreign, (0, 1, 2)),
+        (_lost_chunk, (0, 2)),
+        (_short_chunk, (0, 2)),
+        (_flipped_chunk, (0, 2)),
+        (_swapped, (0, 1, 2)),
+        (_unlisted, (0, 1, 2)),
+        (_leavings, (2,)),
+    ],
+)
+def test_only_chunks_that_are_whole_and_listed_survive_an_interruption(
+    cache: Path, damage: Callable[[Path], None], pending: tuple[int, ...]
+) -> None:
+    build(cache / "whole")
+    damage(_interrupted(cache / "cut"))
+    assert _pending(cache / "cut") == pending
+    build(cache / "cut")
+    assert digests(cache / "cut") == digests(cache / "whole")
+
+
+def test_another_chunk_size_starts_anew_and_leaves_no_old_chunk(cache: Path) -> None:
+    _interrupted(cache / "cut")
+    build(cache / "cut", chunk_size=6)
+    build(cache / "whole", chunk_size=6)
+    assert digests(cache / "cut") == digests(cache / "whole")
+
+
+def test_a_resumed_build_says_what_it_checks_and_counts_what_is_left(cache: Path) -> None:
+    _interrupted(cache)
+    said: list[str] = []
+    with open_writer(cache, INPUTS, BLOCKS, N, "float32", CHUNK, on_message=said.append) as writer:
+        assert "2 committed chunks" in said[0]
+        before = sum(path.stat().st_size for path in writer.path.rglob("*.safetensors"))
+        left = writer.bytes_left
+        write_pending(writer, gradients())
+        writer.finish()
+    assert sum(path.stat().st_size for path in writer.path.rglob("*.safetensors")) - before == left
+
+
+def test_a_whole_index_is_not_written_again(cache: Path) -> None:
+    reader = build(cache)
+    with open_writer(cache, INPUTS, BLOCKS, N, "float32", CHUNK) as writer:
+        assert writer.finished
+        assert writer.pending == ()
+        assert writer.bytes_left == 0
+        assert writer.finish().manifest == reader.manifest
+        with pytest.raises(ValueError, match="already"), writer.chunk(0):
+            pass
+
+
+def test_one_id_for_two_kinds_of_index_is_refused(cache: Path) -> None:
+    build(cache)
+    with (
+        pytest.raises(StoreError, match="other rows or blocks"),
+        open_writer(cache, INPUTS, BLOCKS[:1], N, "float32", CHUNK),
+    ):
+        pass
+
+
+def test_force_builds_anew_over_a_whole_a_damaged_and_an_unfinished_index(cache: Path) -> None:
+    path = build(cache).path
+    wanted = digests(cache)
+    for damage in (
+        lambda: None,
+        lambda: (path / "manifest.json").write_bytes(b"{"),
+        lambda: (path / "manifest.json").unlink(),
+    ):
+        damage()
+        with open_writer(cache, INPUTS, BLOCKS, N, "float32", CHUNK, force=True) as writer:
+            assert writer.pending == (0, 1, 2)
+            write_pending(writer, gradients())
+            writer.finish({"findings": []})
+        assert digests(cache) == wanted
+
+
+def test_a_damaged_manifest_is_not_built_over_without_being_told_to(cache: Path) -> None:
+    path = build(cache).path
+    (path / "manifest.json").write_bytes(b"{")
+    with (
+        pytest.raises(CorruptIndexError, match="--force"),
+        open_writer(cache, INPUTS, BLOCKS, N, "float32", CHUNK),
+    ):
+        pass
+
+
+def test_an_index_with_pending_chunks_does_not_finish_and_is_not_found(cache: Path) -> None:
+    with open_writer(cache, INPUTS, BLOCKS, N, "float32", CHUNK) as writer:
+        _write_chunk(writer, 1)
+        with pytest.raises(IncompleteIndexError, match="2 chunks"):
+            writer.finish()
+    assert find_index(cache, index_id(INPUTS)) is None
+
+
+def test_a_chunk_whose_writing_fails_leaves_nothing(cache: Path) -> None:
+    def stopped(writer: IndexWriter) -> None:
+        with writer.chunk(0) as chunk:
+            chunk.write_block(0, np.array([0]), gradients()[0][:1])
+            assert len(os.listdir(writer.path / "chunks")) == 1
+            raise KeyboardInterrupt
+
+    with open_writer(cache, INPUTS, BLOCKS, N, "float32", CHUNK) as writer:
+        with pytest.raises(KeyboardInterrupt):
+            stopped(writer)
+        assert os.listdir(writer.path / "chunks") == []
+        assert writer.pending == (0, 1, 2)
+
+
+@pytest.mark.parametrize("missing", ["block", "examples"])
+def test_a_chunk_with_a_missing_row_is_not_committed(cache: Path, missing: str) -> None:
+    rows = np.arange(4)
+
+    def incomplete(writer: IndexWriter) -> None:
+        with writer.chunk(0) as chunk:
+            for block, values in enumerate(gradients()):
+                some = rows[1:] if missing == "block" and block == 2 else rows
+                chunk.write_block(block, some, values[some])
+            some = rows[1:] if missing == "examples" else rows
+            chunk.write_examples(some, some * 1.0, some)
+
+    with open_writer(cache, INPUTS, BLOCKS, N, "float32", CHUNK) as writer:
+        with pytest.raises(ValueError, match="1 rows"):
+            incomplete(writer)
+        assert writer.pending == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype", "width"),
+    [
+        ([4], "float32", 16),
+        ([-1], "float32", 16),
+        ([0, 0], "float32", 16),
+        ([0], "float64", 16),
+        ([0], "float32", 7),
+    ],
+)
+def test_rows_that_do_not_belong_are_refused(cache: Path, rows: list[int], dtype: str, width: int) -> None:
+    with (
+        open_writer(cache, INPUTS, BLOCKS, N, "float32", CHUNK) as writer,
+        pytest.raises(ValueError, match=r"rows must lie|twice|takes float32"),
+        writer.chunk(0) as chunk,
+    ):
+        chunk.write_block(0, np.array(rows), np.zeros((len(rows), width), dtype=dtype))
+
+
+def test_a_row_is_written_once(cache: Path) -> None:
+    def twice(writer: IndexWriter) -> None:
+        with writer.chunk(0) as chunk:
+            for _ in range(2):
+                chunk.write_examples(np.array([1]), np.zeros(1), np.zeros(1, dtype=np.int64))
+
+    with (
+        open_writer(cache, INPUTS, BLOCKS, N, "float32", CHUNK) as writer,
+        pytest.raises(ValueError, match="twice"),
+    ):
+        twice(writer)
+
+
+def test_the_space_of_a_chunk_is_taken_before_its_first_row(cache: Path) -> None:
+    blocks = (BlockSpec("a", ((100_000,),), 0),)
+    with (
+        open_writer(cache, {"big": 1}, blocks, 4, "float32", 4) as writer,
+        contextlib.suppress(KeyboardInterrupt),
+        writer.chunk(0),
+    ):
+        (partial,) = (writer.path / "chunks").iterdir()
+        assert partial.name.endswith(".partial")
+        assert partial.stat().st_blocks * 512 >= partial.stat().st_size >= 1_600_000
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("once", [True, False])
+def test_a_failure_at_any_step_is_a_typed_error_and_the_build_resumes(
+    cache: Path, number: int, once: bool
+) -> None:
+    build(cache / "whole")
+    wanted = digests(cache / "whole")
+
+    for step in range(1, 1000, 4 + number % 3):
+        failed: list[str] = []
+
+        def fail(name: str, failed: list[str] = failed) -> None:
+            if not once or not failed:
+                failed.append(name)
+                raise OSError(number, os.strerror(number))
+
+        target = cache / f"{step}"
+        target.mkdir()
+        raised: StoreError | None = None
+        with at_step(step, fail):
+            try:
+                build(target)
+            except StoreError as error:
+                raised = error
+        # Opening a file for reading takes no space, so that failure is not about space.
+        if raised and number != errno.EIO and failed[0] != "open":
+            assert isinstance(raised, DiskSpaceError), failed
+        if not failed:
+            break
+        build(target)
+        assert digests(target) == wanted, (step, failed)
+    else:
+        pytest.fail("the build never got through")
+
+
+def test_a_second_process_waits_a_bounded_time_and_says_so(cache: Path) -> None:
+    path = index_path(cache, index_id(INPUTS))
+    path.parent.mkdir(parents=True)
+    script = (
+        "import sys, time; from filelock import FileLock; lock = FileLock(sys.argv[1]); lock.acquire();"
+        "print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, f"{path}.lock"], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        said: list[str] = []
+        try:
+            with (
+                pytest.raises(IndexLockedError, match="another process"),
+                open_writer(
+                    cache, INPUTS, BLOCKS, N, "float32", CHUNK, wait_seconds=0.3, on_message=said.append
+                ),
+            ):
+                pass
+        finally:
+            holder.kill()
+        assert len(said) == 1
+        assert path.name in said[0]

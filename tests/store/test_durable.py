@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradian.store import durable
+from gradian.store.durable import PartialFile, remove_stale, replace_file, temporary_path
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    partial = PartialFile(target, 4)
+    partial.write_at(b"cd", 2)
+    partial.write_at(b"ab", 0)
+    assert not target.exists()
+    partial.commit()
+    partial.discard()
+    assert target.read_bytes() == b"abcd"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_failed_replacement_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "file"
+    replace_file(target, b"old")
+
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, "no")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="no"):
+        replace_file(target, b"new")
+    assert target.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_the_work_of_the_living_is_kept_and_that_of_the_dead_removed(tmp_path: Path) -> None:
+    mine = PartialFile(tmp_path / "mine", 1)
+    script = "import sys; from pathlib import Path; from gradian.store.durable import PartialFile;"
+    script += "PartialFile(Path(sys.argv[1]), 1); print('made', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "other")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "made\n"
+        forgotten = temporary_path(tmp_path / "forgotten")
+        forgotten.write_bytes(b"")
+        elsewhere = tmp_path / f"a.00000000-{os.getpid()}-0-00000000.partial"
+        elsewhere.write_bytes(b"")
+        remove_stale(tmp_path)
+        assert sorted(name.split(".")[0] for name in os.listdir(tmp_path)) == ["mine", "other"]
+        other.kill()
+        # Killed, not yet collected: listed by the system, and dead all the same.
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        remove_stale(tmp_path)
+        assert [name.split(".")[0] for name in os.listdir(tmp_path)] == ["mine"]
+    mine.discard()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL])
+def test_space_is_written_where_it_cannot_be_allocated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(fd: int, offset: int, size: int) -> None:
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    monkeypatch.setattr(durable, "_ZEROS", bytes(100))
+    partial = PartialFile(tmp_path / "file", 250)
+    partial.commit()
+    assert (tmp_path / "file").read_bytes() == bytes(250)
