@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -427,3 +428,46 @@ def test_a_second_process_waits_a_bounded_time_and_says_so(cache: Path) -> None:
             holder.kill()
         assert len(said) == 1
         assert path.name in said[0]
+
+
+@pytest.mark.parametrize("damage", [_torn, _garbage, _foreign, _flipped_chunk])
+def test_a_damaged_journal_is_mended_before_anything_is_added_to_it(
+    cache: Path, damage: Callable[[Path], None]
+) -> None:
+    path = _interrupted(cache)
+    listed = (path / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    damage(path)
+    pending = _pending(cache)
+    assert (path / "journal.jsonl").read_bytes() == b"".join(
+        line for k, line in enumerate(listed) if k not in pending
+    )
+
+
+def test_a_disk_that_gives_back_other_bytes_yields_no_index_and_the_next_build_repairs_it(
+    cache: Path,
+) -> None:
+    build(cache / "whole")
+    with open_writer(cache / "bad", INPUTS, BLOCKS, N, "float32", CHUNK) as writer:
+        write_pending(writer, gradients())
+        _flipped_chunk(writer.path)
+        with pytest.raises(CorruptIndexError, match="000000"):
+            writer.finish({"findings": []})
+    assert find_index(cache / "bad", index_id(INPUTS)) is None
+    assert _pending(cache / "bad") == (0,)
+    build(cache / "bad")
+    assert digests(cache / "bad") == digests(cache / "whole")
+
+
+def test_a_file_that_the_system_refuses_for_its_size_is_a_lack_of_space(cache: Path) -> None:
+    blocks = (BlockSpec("a", ((100_000,),), 0),)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with (
+            open_writer(cache, {"big": 1}, blocks, 4, "float32", 4) as writer,
+            pytest.raises(DiskSpaceError, match="does not fit"),
+            writer.chunk(0),
+        ):
+            pytest.fail("the chunk was opened")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
