@@ -25,6 +25,17 @@ from gradian.types import Finding, Severity
 _PREFIX = "base_model.model."
 # These initialisations rewrite the base weights, so the saved A and B mean nothing without that step.
 _REWRITES_BASE = ("pissa", "olora", "corda", "loftq")
+# Options under which PEFT computes something else than B A x; gradients of them are not held by a test.
+_VARIANTS = {
+    "alora_invocation_tokens",
+    "arrow_config",
+    "kasa_config",
+    "monteclora_config",
+    "use_bdlora",
+    "use_qalora",
+    "velora_config",
+}
+_NOT_SETTINGS = {"peft_type", "auto_mapping", "runtime_config"}
 _QUANTISED_NAME = re.compile(r"(?i)(bnb|[48]bit|int[48]|gptq|awq)(?![a-z])")
 _LORA_TENSOR = re.compile(r"^(?P<module>.+?)\.lora_(?:A|B|embedding_A|embedding_B|magnitude_vector)\b")
 
@@ -124,25 +135,27 @@ def read_adapter_tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def _peft_config(raw: Mapping[str, Any], folder: Path) -> tuple[Any, list[Finding]]:
-    """Build the LoraConfig from what this PEFT knows, with a finding for each set option that it does not."""
+    """Build the LoraConfig, with a finding for each option that is set and not understood.
+
+    Such an option is left out. Where it changes the tensors, they then do not fit, which is an error later.
+    """
     from peft import LoraConfig
 
     known = {field.name for field in dataclasses.fields(LoraConfig)}
-    unknown = [key for key, value in raw.items() if key not in known and value]
+    strange = [key for key, value in raw.items() if value and (key in _VARIANTS or key not in known)]
     findings = [
         Finding(
             id="model.unknown_adapter_option",
-            severity=Severity.MEDIUM,
-            title=f"The adapter sets {key!r}, which this PEFT does not know",
+            severity=Severity.HIGH,
+            title=f"The adapter sets {key!r}, which is not understood: its maths may differ",
             evidence=f"{folder / ADAPTER_CONFIG} was written by PEFT {raw.get('peft_version', 'unknown')}. "
-            "The adapter may compute something else than what is attributed.",
-            fix="upgrade peft, or train without the option",
+            "The option was left out and the adapter read as a plain LoRA, which may not be what was trained.",
+            fix="train without the option",
             figures={"key": key},
         )
-        for key in unknown
+        for key in strange
     ]
-    ignored = {"peft_type", "auto_mapping", "runtime_config"}
-    settings = {key: value for key, value in raw.items() if key in known - ignored}
+    settings = {key: raw[key] for key in raw if key in known - _NOT_SETTINGS and key not in strange}
     try:
         config = LoraConfig(**settings)
     except (TypeError, ValueError) as error:
@@ -159,11 +172,16 @@ def _tensor_modules(tensors: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(match["module"] for match in names if match))
 
 
-def _fit_targets(config: Any, base: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> list[Finding]:
-    """Compare the configured targets with the tensors; narrow a regular expression to what was saved.
+def _matching(target: str, modules: Iterable[str]) -> list[str]:
+    return [module for module in modules if module == target or module.endswith(f".{target}")]
 
-    A regular expression such as unsloth's matches layers that another model class would have had. A list
-    names what was meant, so a listed layer without tensors stays and is missed when the tensors load.
+
+def _fit_targets(config: Any, base: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> list[Finding]:
+    """Compare the configured targets with the tensors, and narrow them where training cannot have met them.
+
+    A regular expression such as unsloth's matches layers that were never meant, and some versions of PEFT
+    pass over a layer without a number under `layers_to_transform`. Any other layer without tensors stays, and
+    is missed when the tensors load.
     """
     modules = _tensor_modules(tensors)
     targets = config.target_modules
@@ -174,7 +192,15 @@ def _fit_targets(config: Any, base: nn.Module, tensors: Mapping[str, Tensor], fo
         if idle:
             config.target_modules = set(modules)
     elif targets is not None and not isinstance(targets, str):
-        idle = [t for t in sorted(targets) if not any(m == t or m.endswith(f".{t}") for m in modules)]
+        idle = [target for target in sorted(targets) if not _matching(target, modules)]
+        if config.layers_to_transform is not None:
+            names = [name for name, _ in base.named_modules()]
+            unnumbered = {
+                target
+                for target in idle
+                if not any(re.search(r"\.\d+\.", name) for name in _matching(target, names))
+            }
+            config.target_modules = set(targets) - unnumbered
     return [
         Finding(
             id="model.target_without_tensor",

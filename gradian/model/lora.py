@@ -90,21 +90,24 @@ def trained_parameters(model: Any) -> dict[str, nn.Parameter]:
     from peft.tuners.lora import LoraLayer
     from peft.utils.other import AuxiliaryTrainingWrapper
 
-    config = model.peft_config[model.active_adapter]
+    adapter = model.active_adapter
+    config = model.peft_config[adapter]
     prefixes: set[str] = set()
     lora_biases: set[str] = set()
     for name, module in model.named_modules():
         if isinstance(module, LoraLayer):
-            prefixes.update(f"{name}.{kind}." for kind in module.adapter_layer_names)
+            prefixes.update(f"{name}.{kind}.{adapter}" for kind in module.adapter_layer_names)
             if config.bias == "lora_only":
                 lora_biases.add(f"{name}.base_layer.bias")
         elif isinstance(module, AuxiliaryTrainingWrapper):
             # modules_to_save keeps whole copies, trainable tokens keep deltas; the originals stay frozen.
-            prefixes.update({f"{name}.modules_to_save.", f"{name}.token_adapter.trainable_tokens_delta"})
+            kinds = ("modules_to_save", "token_adapter.trainable_tokens_delta")
+            prefixes.update(f"{name}.{kind}.{adapter}" for kind in kinds)
+    owned = tuple(f"{prefix}." for prefix in prefixes)
     chosen = {}
     for name, parameter in model.named_parameters():
         bias = name.endswith("bias") if config.bias == "all" else name in lora_biases
-        if bias or name.startswith(tuple(prefixes)):
+        if bias or name in prefixes or name.startswith(owned):
             chosen[name] = parameter
     return chosen
 

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from gradian.errors import AdapterError
+from gradian.model.adapter import attach_adapter, read_adapter_config, read_adapter_tensors
+from gradian.model.lora import coverage_findings, find_blocks
+from tests.tiny_models import tiny_base
+
+CASES = Path(__file__).parents[1] / "fixtures" / "cases"
+
+
+@pytest.fixture
+def base(tiny_model_dir: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(tiny_model_dir)
+
+
+@pytest.fixture
+def adapter(tiny_adapter_dir: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(tiny_adapter_dir, tmp_path / "adapter"))
+
+
+def change_config(folder: Path, **values: Any) -> None:
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    path = folder / "adapter_model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def first(tensors: dict[str, torch.Tensor], part: str = "lora_B") -> str:
+    return next(name for name in sorted(tensors) if part in name)
+
+
+def case_base() -> LlamaForCausalLM:
+    """A base model that the adapters of the shared cases fit: hidden size 4, two layers."""
+    config = LlamaConfig(
+        hidden_size=4,
+        intermediate_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        vocab_size=20,
+    )
+    return LlamaForCausalLM(config)
+
+
+def test_every_tensor_of_the_file_is_in_the_model(base: Any, adapter: Path) -> None:
+    attached = attach_adapter(base, str(adapter))
+    state = attached.model.state_dict()
+    for name, value in read_adapter_tensors(adapter).items():
+        assert torch.equal(state[name.replace(".weight", ".default.weight")], value)
+    assert attached.findings == ()
+    assert attached.base_values == {}
+
+
+def test_a_missing_tensor_is_an_error_that_names_it(base: Any, adapter: Path) -> None:
+    change_tensors(adapter, lambda tensors: tensors.__delitem__(first(tensors)))
+    with pytest.raises(AdapterError, match=r"1 adapter tensors are missing(.|\n)*lora_B"):
+        attach_adapter(base, str(adapter))
+
+
+def test_a_layer_of_a_listed_target_without_tensors_is_missing(base: Any, adapter: Path) -> None:
+    def cut(tensors: dict[str, torch.Tensor]) -> None:
+        for name in [n for n in tensors if "layers.1.mlp.up_proj" in n]:
+            del tensors[name]
+
+    change_tensors(adapter, cut)
+    with pytest.raises(AdapterError, match="2 adapter tensors are missing"):
+        attach_adapter(base, str(adapter))
+
+
+def test_a_tensor_without_a_place_is_an_error(base: Any, adapter: Path) -> None:
+    change_tensors(
+        adapter, lambda tensors: tensors.update({"base_model.model.extra.lora_A.weight": torch.ones(4, 2)})
+    )
+    with pytest.raises(AdapterError, match=r"1 have no place(.|\n)*extra\.lora_A"):
+        attach_adapter(base, str(adapter))
+
+
+def test_a_tensor_of_another_shape_is_an_error(adapter: Path) -> None:
+    with pytest.raises(AdapterError, match=r"do not fit(.|\n)*size mismatch(.|\n)*base model"):
+        attach_adapter(tiny_base("llama"), str(adapter))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_tensor_that_is_not_finite_is_an_error(base: Any, adapter: Path, value: float) -> None:
+    def spoil(tensors: dict[str, torch.Tensor]) -> None:
+        tensors[first(tensors)][0, 0] = value
+
+    change_tensors(adapter, spoil)
+    with pytest.raises(AdapterError, match="1 of 28 adapter tensors hold NaN or infinity"):
+        attach_adapter(base, str(adapter))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_resized_vocabulary_is_an_error_that_says_so(
+    base: Any, tmp_path: Path, tiny_model_dir: Path
+) -> None:
+    resized = AutoModelForCausalLM.from_pretrained(tiny_model_dir)
+    resized.resize_token_embeddings(300)
+    model = get_peft_model(
+        resized,
+        LoraConfig(r=2, target_modules=["q_proj", "embed_tokens", "lm_head"], task_type="CAUSAL_LM"),
+    )
+    model.save_pretrained(tmp_path)
+    with pytest.raises(AdapterError, match=r"size mismatch(.|\n)*vocabulary was resized"):
+        attach_adapter(base, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"peft_type": "PREFIX_TUNING"}, "only LoRA"),
+        ({"task_type": "SEQ_CLS"}, r"not for a causal language model(.|\n)*SEQ_CLS"),
+        ({"init_lora_weights": "pissa_niter_4"}, "initialisation rewrote"),
+        ({"init_lora_weights": "olora"}, "initialisation rewrote"),
+    ],
+)
+def test_adapters_of_another_kind_are_refused(
+    base: Any, adapter: Path, values: dict[str, Any], message: str
+) -> None:
+    change_config(adapter, **values)
+    with pytest.raises(AdapterError, match=message):
+        attach_adapter(base, str(adapter))
+
+
+def test_an_adapter_without_a_task_type_loads(base: Any, adapter: Path) -> None:
+    change_config(adapter, task_type=None, base_model_name_or_path="somebody/elses-base")
+    assert attach_adapter(base, str(adapter)).findings == ()
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", ""])
+def test_a_configuration_that_is_no_json_object_is_an_error(adapter: Path, text: str) -> None:
+    (adapter / "adapter_config.json").write_text(text)
+    with pytest.raises(AdapterError, match=r"adapter_config\.json"):
+        read_adapter_config(adapter)
+
+
+def test_a_cut_weight_file_is_an_error(adapter: Path) -> None:
+    path = adapter / "adapter_model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(AdapterError, match="cannot be read"):
+        read_adapter_tensors(adapter)
+
+
+class _Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("/tmp/gradian-pickle-ran"),))
+
+
+def test_a_pickle_that_runs_code_is_refused_without_running_it(adapter: Path) -> None:
+    (adapter / "adapter_model.safetensors").unlink()
+    marker = Path("/tmp/gradian-pickle-ran")
+    marker.unlink(missing_ok=True)
+    torch.save({"a": _Bomb()}, adapter / "adapter_model.bin")
+    with pytest.raises(AdapterError, match="cannot be read"):
+        read_adapter_tensors(adapter)
+    assert not marker.exists()
+
+
+def test_a_further_adapter_beside_the_one_that_is_read_is_reported(base: Any, adapter: Path) -> None:
+    for name in ("reference", "checkpoint-9"):
+        (adapter / name).mkdir()
+        (adapter / name / "adapter_config.json").write_text("{}")
+    (finding,) = attach_adapter(base, str(adapter)).findings
+    assert (finding.id, finding.figures["adapters"]) == ("model.other_adapters", ["reference"])
+
+
+def test_case_35_an_unsloth_regex_loads_the_modules_that_have_tensors() -> None:
+    attached = attach_adapter(case_base(), str(CASES / "35-unsloth-4bit-base" / "adapter"))
+    assert len(find_blocks(attached.model).specs) == 4
+    ids = [finding.id for finding in attached.findings]
+    assert "model.quantised_base" in ids
+    assert "unsloth/tinyllama-bnb-4bit" in attached.findings[ids.index("model.quantised_base")].title
+
+
+def test_case_37_dora_on_one_layer_has_two_modules_and_says_what_is_not_covered() -> None:
+    attached = attach_adapter(case_base(), str(CASES / "37-dora-layers-to-transform" / "adapter"))
+    blocks = find_blocks(attached.model)
+    assert [s.name for s in blocks.specs] == [f"model.layers.1.self_attn.{m}_proj" for m in "qv"]
+    (finding,) = coverage_findings(blocks)
+    assert "DoRA magnitude" in finding.evidence
+
+
+def test_case_37_a_target_that_matched_nothing_is_reported() -> None:
+    attached = attach_adapter(case_base(), str(CASES / "37-dora-layers-to-transform" / "adapter_typo"))
+    (finding,) = attached.findings
+    assert (finding.id, finding.figures["targets"]) == ("model.target_without_tensor", ["lm_head"])
+
+
+def test_case_39_a_pickle_of_tensors_loads_as_tensors_only() -> None:
+    attached = attach_adapter(case_base(), str(CASES / "39-adapter-bin-only" / "adapter"))
+    assert len(find_blocks(attached.model).specs) == 4
+
+
+def test_case_41_a_set_option_that_is_not_understood_is_reported_and_null_ones_are_not() -> None:
+    attached = attach_adapter(case_base(), str(CASES / "41-future-config-keys" / "adapter"))
+    (finding,) = attached.findings
+    assert (finding.id, finding.figures["key"]) == ("model.unknown_adapter_option", "use_bdlora")
+    assert len(find_blocks(attached.model).specs) == 4
