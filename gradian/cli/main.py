@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from gradian.cli.attribute import attribute
+from gradian.cli.demo import demo
 from gradian.cli.doctor import doctor
 from gradian.cli.index import index
 from gradian.cli.init_config import init_config
@@ -68,6 +69,7 @@ for _command, _name in (
     (index, "index"),
     (attribute, "attribute"),
     (show_index, "show-index"),
+    (demo, "demo"),
     (version, "version"),
 ):
     app.command(_name)(_command)

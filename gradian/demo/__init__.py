@@ -1,0 +1,1 @@
+"""`gradian demo`: poison a fine-tune of a real model, then find the poison."""
