@@ -159,6 +159,17 @@ def test_skipping_stores_zeros_for_the_broken_example_and_changes_no_other() -> 
     assert finding.example_ids == ("row-3",)
 
 
+def test_skipping_a_gradient_whose_loss_is_finite_marks_the_loss_too() -> None:
+    loaded = tiny_lora("gpt_neox", lora_alpha=3000)
+    pair = lora_pairs(loaded.model)[0]
+    pair.a.weight.data.zero_()
+    pair.b.weight.data.fill_(3e38)
+    collector = GradientCollector(loaded, GradsConfig(), 0, skip_nonfinite=True)
+    loss, vectors = joined(collector, random_examples([6]))
+    assert np.isnan(loss[0])
+    assert not vectors.any()
+
+
 def test_capture_leaves_torchs_random_state_alone(loaded: LoadedModel) -> None:
     before = torch.get_rng_state()
     GradientCollector(loaded, GradsConfig(), 7).gradients(random_examples([5]))

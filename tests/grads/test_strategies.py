@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from peft import LoraConfig, get_peft_model
+from torch import Tensor, nn
 
 from gradian.config.schema import GradsConfig
 from gradian.data.collate import pad_batch
@@ -19,7 +20,7 @@ from gradian.grads.strategy import STRATEGIES
 from gradian.model.load import LoadedModel
 from gradian.model.lora import find_blocks, lora_pairs
 from gradian.types import EncodedExample
-from tests.tiny_models import FAMILIES, random_examples, tiny_lora
+from tests.tiny_models import FAMILIES, loaded_from, random_examples, tiny_base, tiny_lora
 from tests.tolerances import STRATEGIES as TOLERANCE
 
 LENGTHS = [7, 12, 3, 9, 12]
@@ -267,3 +268,75 @@ def test_the_oracle_can_tell_a_wrong_gradient() -> None:
     for row in wrong:
         row.supervised[0] = False
     assert largest_difference(collected(loaded, wrong), models_own_gradients(loaded, encoded)) > 0.1
+
+
+def with_lora(base: Any, **settings: Any) -> LoadedModel:
+    """Put a random adapter on a base model whose layers a test has rearranged."""
+    model = get_peft_model(base, LoraConfig(r=2, task_type="CAUSAL_LM", **settings))
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(parameter, std=0.2)
+    return loaded_from(model)
+
+
+def test_a_layer_that_runs_twice_has_the_sum_of_both_gradients() -> None:
+    base = tiny_base("llama")
+    base.model.layers[1] = base.model.layers[0]
+    loaded = with_lora(base, target_modules="all-linear")
+    encoded = random_examples(LENGTHS)
+    oracle = models_own_gradients(loaded, encoded)
+    assert len(oracle) == 7
+    assert largest_difference(collected(loaded, encoded, batch_size=3), oracle) <= TOLERANCE[torch.float32]
+
+
+class Flattened(nn.Module):
+    """Runs a layer on [b * t, h], as some models do."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.inner(hidden.reshape(-1, hidden.shape[-1])).reshape(hidden.shape)
+
+
+class Routed(nn.Module):
+    """Sends a share of the tokens to the first expert and the rest to the second, out of order."""
+
+    def __init__(self, experts: list[nn.Module], share: float) -> None:
+        super().__init__()
+        self.share = share
+        self.experts = nn.ModuleList(experts)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        order = flat[:, 0].argsort()
+        half = round(len(order) * self.share)
+        out = torch.zeros_like(flat)
+        out[order[:half]] = self.experts[0](flat[order[:half]])
+        out[order[half:]] = self.experts[1](flat[order[half:]])
+        return out.reshape(hidden.shape)
+
+
+def test_a_layer_that_sees_the_batch_flattened_is_exact() -> None:
+    base = tiny_base("llama")
+    base.model.layers[1].mlp = Flattened(base.model.layers[1].mlp)
+    loaded = with_lora(base, target_modules="all-linear")
+    encoded = random_examples(LENGTHS)
+    found = collected(loaded, encoded, batch_size=3)
+    assert largest_difference(found, models_own_gradients(loaded, encoded)) <= TOLERANCE[torch.float32]
+
+
+# With a share of 1 the first expert sees as many tokens as the batch has, in another order.
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_routed_experts_are_refused_by_hooks_and_exact_by_the_loop(share: float) -> None:
+    base = tiny_base("llama")
+    other = tiny_base("llama", seed=5)
+    experts = [base.model.layers[0].mlp, other.model.layers[0].mlp, other.model.layers[1].mlp]
+    base.model.layers[0].mlp = Routed(experts, share)
+    loaded = with_lora(base, target_modules=r".*experts\.\d\.(up|down)_proj")
+    encoded = random_examples([7, 6])
+    with pytest.raises(GradientError, match=r"experts(.|\n)*grads\.strategy to loop"):
+        collected(loaded, encoded)
+    blocks = collected(loaded, encoded, strategy="loop")
+    assert [bool(block.any()) for block in blocks] == [True] * 2 + [share < 1] * 2 + [False] * 2
