@@ -314,7 +314,8 @@ class Routed(nn.Module):
         half = round(len(order) * self.share)
         out = torch.zeros_like(flat)
         out[order[:half]] = self.experts[0](flat[order[:half]])
-        out[order[half:]] = self.experts[1](flat[order[half:]])
+        if half < len(order):
+            out[order[half:]] = self.experts[1](flat[order[half:]])
         return out.reshape(hidden.shape)
 
 
