@@ -104,7 +104,7 @@ def test_what_it_trained_loads_for_attribution_and_has_learned(
     tuned = loaded.model(**inputs).loss.item()
     with loaded.adapter_disabled():
         base = loaded.model(**inputs).loss.item()
-    assert tuned < base - 0.5
+    assert tuned < base - 0.1
 
 
 def test_the_training_mask_is_the_attribution_mask(
