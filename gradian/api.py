@@ -37,6 +37,7 @@ def analyze(
     cross_check: str | None = "graddot",
     out: str | Path | None = None,
     force: bool = False,
+    skip_nonfinite: bool = False,
     progress: Progress | None = None,
     **settings: Any,
 ) -> Report:
@@ -49,6 +50,8 @@ def analyze(
         cross_check: second engine whose ranking is compared; None for none.
         out: folder for `report.json` and `report.md`; None writes nothing.
         force: rebuild the index even when a whole one is cached.
+        skip_nonfinite: store a zero gradient for rows whose loss or gradient is not finite, and list them,
+            instead of stopping at the first.
         progress: shows how far long work is; None shows nothing.
         **settings: top-level config keys (`base_model`, `adapter`, `dataset`, ...) and sections as mappings
             (`evaluation={"metric": "contains"}`), laid over `config`.
@@ -65,11 +68,14 @@ def analyze(
         cross_check=cross_check,
         out=Path(out) if out is not None else None,
         force=force,
+        skip_nonfinite=skip_nonfinite,
         progress=progress or NullProgress(),
     )
 
 
-def build_index_for(config: Config, *, force: bool = False, progress: Progress | None = None) -> IndexReader:
+def build_index_for(
+    config: Config, *, force: bool = False, skip_nonfinite: bool = False, progress: Progress | None = None
+) -> IndexReader:
     """Return the gradient index of a run, building it unless a whole one is cached.
 
     The model is loaded only when something has to be built.
@@ -79,7 +85,7 @@ def build_index_for(config: Config, *, force: bool = False, progress: Progress |
     """
     from gradian.session import Session
 
-    return Session(config, progress or NullProgress()).index(force=force)
+    return Session(config, progress or NullProgress(), skip_nonfinite=skip_nonfinite).index(force=force)
 
 
 def train(config: Config, *, backend: str | None = None, progress: Progress | None = None) -> Path:

@@ -21,6 +21,7 @@ from gradian.engines import ENGINES, EngineSettings
 from gradian.errors import EvaluationError
 from gradian.evaluation.capability import CapabilityResult, measure_capability
 from gradian.evaluation.metrics import METRICS
+from gradian.grads.collect import skipped_finding
 from gradian.grads.provenance import library_versions
 from gradian.progress import Progress
 from gradian.query.contrastive import QueryItem, Signal, item_queries, resolve_signal, with_average
@@ -130,6 +131,7 @@ def attribute_run(
     cross_check: str | None,
     out: Path | None,
     force: bool,
+    skip_nonfinite: bool,
     progress: Progress,
 ) -> Report:
     """Run one attribution from settings to report; see `gradian.api.analyze`.
@@ -137,10 +139,13 @@ def attribute_run(
     The capability is measured first: it is cheap, and its failures should not wait for an index.
     """
     primary = engine or config.engine.name
-    engines = list(dict.fromkeys([primary, *([cross_check] if cross_check else [])]))
+    if cross_check == primary:
+        # An engine agrees with itself perfectly, which would read as confidence.
+        cross_check = None
+    engines = [primary, *([cross_check] if cross_check else [])]
     for name in engines:
         ENGINES[name]  # an unknown engine is refused before anything is loaded
-    session = Session(config, progress)
+    session = Session(config, progress, skip_nonfinite=skip_nonfinite)
     eval_examples: Sequence[Example] = ()
     findings: list[Finding] = list(session.dataset.findings)
     if config.eval_dataset:
@@ -151,8 +156,14 @@ def attribute_run(
     reader = session.index(force=force)
     items = items_to_explain(measured, eval_examples, session.dataset.examples)
     influence = score_items(session, reader, items, engines, _engine_settings(config))
-    findings += session.loaded.findings
     findings += encoding_findings(session.encoder, session.encoded)
+    skipped = tuple(session.dataset.examples[int(row)].id for row in np.flatnonzero(np.isnan(reader.loss)))
+    if skipped:
+        # From the index and not from the build: an index that was found, or resumed, has them too.
+        findings.append(skipped_finding(skipped))
+    # The collector repeats what the encoder found when it was the one that built the index.
+    known = {finding.id for finding in findings}
+    findings += (finding for finding in session.collector.findings if finding.id not in known)
     provenance = _provenance(session, reader, eval_examples)
     report = _report(session, reader, measured, influence, primary, cross_check, findings, provenance)
     if out is not None:

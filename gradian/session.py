@@ -12,7 +12,7 @@ from gradian.data.ids import dataset_hash
 from gradian.errors import ConfigError
 from gradian.progress import Progress
 from gradian.store.cache import find_index
-from gradian.store.disk import check_disk, estimate_bytes
+from gradian.store.disk import check_disk
 from gradian.store.format import index_id
 from gradian.store.writer import open_writer
 
@@ -45,10 +45,12 @@ class Session:
     Args:
         config: the run's settings.
         progress: shows how far long work is.
+        skip_nonfinite: store zeros for rows whose loss or gradient is not finite, instead of stopping.
     """
 
-    def __init__(self, config: Config, progress: Progress) -> None:
+    def __init__(self, config: Config, progress: Progress, *, skip_nonfinite: bool = False) -> None:
         self.config = config
+        self.skip_nonfinite = skip_nonfinite
         self.progress = progress
         required(config.base_model, "base_model", "--base-model", "there is no model to load")
         required(
@@ -76,15 +78,13 @@ class Session:
         return ChatEncoder(tokenizer, self.config.grads.max_seq_length)
 
     @cached_property
-    def encoded(self) -> list[EncodedExample]:
-        """The training data as masked tokens, in dataset order."""
+    def encoded(self) -> tuple[EncodedExample, ...]:
+        """The training data as masked tokens, in dataset order; refused rows stand there without targets."""
+        from gradian.data.chat import encode_all
+
         examples = self.dataset.examples
         with self.progress.task("Encoding training rows", len(examples)) as advance:
-            encoded = []
-            for example in examples:
-                encoded.append(self.encoder.encode(example))
-                advance(1)
-        return encoded
+            return encode_all(self.encoder, examples, advance)
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
@@ -103,6 +103,7 @@ class Session:
             n=len(self.dataset.examples),
             device=device.type,
             dtype=str(dtype).removeprefix("torch."),
+            skip_nonfinite=self.skip_nonfinite,
             ops=_dispatch.decisions(device, dtype),
         )
 
@@ -118,7 +119,9 @@ class Session:
         """Per-example gradients of the loaded model."""
         from gradian.grads.collect import GradientCollector
 
-        return GradientCollector(self.loaded, self.config.grads, self.config.seed)
+        return GradientCollector(
+            self.loaded, self.config.grads, self.config.seed, skip_nonfinite=self.skip_nonfinite
+        )
 
     def index(self, *, force: bool = False) -> IndexReader:
         """Return the whole index of this run, building or resuming it when there is none.
@@ -128,20 +131,17 @@ class Session:
         """
         id_ = index_id(self.inputs)
         found = None if force else find_index(self.config.cache_dir, id_)
-        if found is not None:
-            log.info(
-                "index %s: found whole with %d rows; no training row goes through the model", id_, found.n
-            )
-            return found
-        return self._build(id_, force)
+        if found is None:
+            return self._build(id_, force)
+        log.info("index %s: found whole with %d rows; no training row goes through the model", id_, found.n)
+        found.verify()
+        return found
 
     def _build(self, id_: str, force: bool) -> IndexReader:
         from gradian.grads.collect import build_index
 
         grads, n = self.config.grads, len(self.dataset.examples)
         specs = self.collector.specs
-        need = estimate_bytes(specs, n, grads.storage_dtype, grads.chunk_size)
-        check_disk(self.config.cache_dir, need, grads)
         encoded = self.encoded
         with open_writer(
             self.config.cache_dir,
@@ -154,13 +154,14 @@ class Session:
             on_message=log.info,
         ) as writer:
             if not writer.finished:
+                check_disk(self.config.cache_dir, writer.bytes_left, grads, blocks=specs, n=n)
                 rows = sum(len(writer.chunk_rows(k)) for k in writer.pending)
                 log.info(
-                    "index %s: %d of %d rows to go through the model, %.2f GB in all",
+                    "index %s: %d of %d rows to go through the model, %.2f GB to write",
                     id_,
                     rows,
                     n,
-                    need / 1e9,
+                    writer.bytes_left / 1e9,
                 )
                 with self.progress.task("Capturing gradients", rows) as advance:
                     build_index(self.collector, encoded, writer, progress=advance)

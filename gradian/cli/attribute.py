@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gradian.cli.options import Adapter, BaseModel, ConfigFile, Dataset
+from gradian.cli.options import Adapter, BaseModel, ConfigFile, Dataset, SkipNonfinite
 
 NO_CROSS_CHECK = "none"
 
@@ -49,6 +49,7 @@ def attribute(
         Path | None, typer.Option("--out", "-o", help="Write the report to this folder.", metavar="DIR")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Rebuild the index.")] = False,
+    skip_nonfinite: SkipNonfinite = False,
 ) -> None:
     """Attribute a capability change to training data, and report the verdict.
 
@@ -86,6 +87,7 @@ def attribute(
         cross_check=None if cross_check == NO_CROSS_CHECK else cross_check,
         out=out,
         force=force,
+        skip_nonfinite=skip_nonfinite,
         progress=terminal_progress(),
     )
     Console().print(render(report))

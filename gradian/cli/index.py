@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gradian.cli.options import Adapter, BaseModel, ConfigFile, Dataset
+from gradian.cli.options import Adapter, BaseModel, ConfigFile, Dataset, SkipNonfinite
 
 
 def index(
@@ -15,6 +15,7 @@ def index(
     base_model: BaseModel = None,
     adapter: Adapter = None,
     force: Annotated[bool, typer.Option("--force", help="Rebuild even if a cached index exists.")] = False,
+    skip_nonfinite: SkipNonfinite = False,
 ) -> None:
     """Build the per-example gradient index and print where it lies.
 
@@ -34,5 +35,7 @@ def index(
     settings = load_config(config, {"dataset": dataset, "base_model": base_model, "adapter_path": adapter})
     from gradian.api import build_index_for
 
-    reader = build_index_for(settings, force=force, progress=terminal_progress())
+    reader = build_index_for(
+        settings, force=force, skip_nonfinite=skip_nonfinite, progress=terminal_progress()
+    )
     typer.echo(str(reader.path))

@@ -14,4 +14,11 @@ Dataset = Annotated[Path | None, typer.Option("--dataset", "-d", help="Training 
 BaseModel = Annotated[
     str | None, typer.Option("--base-model", "-m", help="Base model id or path.", metavar="ID")
 ]
+SkipNonfinite = Annotated[
+    bool,
+    typer.Option(
+        "--skip-nonfinite",
+        help="Store a zero gradient for rows whose loss or gradient is not finite, and list them, instead of stopping.",
+    ),
+]
 Adapter = Annotated[Path | None, typer.Option("--adapter", "-a", help="LoRA adapter folder.", metavar="DIR")]

@@ -33,6 +33,7 @@ def index_inputs(
     n: int,
     device: str,
     dtype: str,
+    skip_nonfinite: bool,
     ops: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the hashed inputs of an index, as JSON values.
@@ -45,6 +46,7 @@ def index_inputs(
         n: number of training examples.
         device: kind of device ("cpu", "cuda"): its arithmetic differs in the last bits.
         dtype: number format of the loaded model, resolved.
+        skip_nonfinite: whether rows that are not finite are stored as zeros.
         ops: which implementation each operation uses.
     """
     return {
@@ -53,6 +55,7 @@ def index_inputs(
         "dataset": {"sha256": dataset, "n": n},
         "grads": config.grads.model_dump(mode="json"),
         "model": {"device": device, "dtype": dtype, "attn_implementation": config.attn_implementation},
+        "skip_nonfinite": skip_nonfinite,
         "seed": config.seed,
         "damping": {
             "lambda_scale": config.engine.lambda_scale,

@@ -11,7 +11,6 @@ import torch
 
 from gradian.config.schema import Config
 from gradian.errors import EvaluationError, NonFiniteError
-from gradian.evaluation.base_model import base_model_bounds
 from gradian.evaluation.bootstrap import paired_bootstrap
 from gradian.evaluation.capability import measure_capability, verdict_of
 from gradian.evaluation.generate import generate_answers
@@ -269,4 +268,3 @@ def test_results_are_made_of_json_values(loaded: LoadedModel, tiny_model_dir: Pa
 
     got = measure_capability(loaded, [row(0, "q", "a")], settings(tiny_model_dir), "json")
     assert json.loads(json.dumps(asdict(got)))["items"][0]["example_id"] == "row-0"
-    assert base_model_bounds(got).n_regressed == 0
