@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gradian.checks.attribution import dataset_finding
 from gradian.clustering.cluster import cluster_examples
 from gradian.clustering.summary import summarise
 from gradian.config import Config
@@ -18,7 +19,7 @@ from gradian.data.chat import encoding_findings
 from gradian.data.formats import load_dataset
 from gradian.data.ids import dataset_hash
 from gradian.engines import ENGINES, EngineSettings
-from gradian.errors import EvaluationError
+from gradian.errors import EvaluationError, RunError
 from gradian.evaluation.capability import CapabilityResult, measure_capability
 from gradian.evaluation.metrics import METRICS
 from gradian.grads.collect import skipped_finding
@@ -33,8 +34,9 @@ from gradian.query.scorer import (
     score_index,
 )
 from gradian.report.build import build_report
-from gradian.report.model import Engines, Report
+from gradian.report.model import Engines, Report, Skipped
 from gradian.report.write import write_report
+from gradian.runs.gradian_run import read_run
 from gradian.session import Session
 from gradian.types import Example, Finding, FloatArray, Scores
 
@@ -49,6 +51,14 @@ AVERAGE = "average"
 SMOKE_TEST_ROWS = 8
 # Query gradients held in memory at a time; more items are scored in several sweeps of the store.
 QUERY_BYTES = 2 * 1024**3
+
+
+# Said in the report, so that nobody takes the silence of checks that did not run for a clean bill.
+AUDIT_SKIPPED = Skipped(
+    id="audit",
+    reason="of the run folder, `gradian_run.json` alone was read; the deterministic checks of data, config and logs"
+    " are not part of this version",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +155,8 @@ def attribute_run(
     engines = [primary, *([cross_check] if cross_check else [])]
     for name in engines:
         ENGINES[name]  # an unknown engine is refused before anything is loaded
+    if config.run_dir and not Path(config.run_dir).is_dir():
+        raise RunError("there is no such run folder", where=f"--run {config.run_dir}")
     session = Session(config, progress, skip_nonfinite=skip_nonfinite)
     eval_examples: Sequence[Example] = ()
     findings: list[Finding] = list(session.dataset.findings)
@@ -155,7 +167,14 @@ def attribute_run(
     measured = _measure(session, eval_examples, capability) if config.eval_dataset else None
     reader = session.index(force=force)
     items = items_to_explain(measured, eval_examples, session.dataset.examples)
-    influence = score_items(session, reader, items, engines, _engine_settings(config))
+    run = read_run(config.run_dir) if config.run_dir else None
+    # A scale on TracIn's scores, which no other engine reads.
+    rate = float(run.train["learning_rate"]) if run else 1.0
+    settings = EngineSettings(config.engine.lambda_scale, config.engine.lambda_override, rate)
+    influence = score_items(session, reader, items, engines, settings)
+    if run:
+        mismatch = dataset_finding(run.dataset, dataset_hash(session.dataset.examples), len(session.dataset))
+        findings += [mismatch] if mismatch else []
     findings += encoding_findings(session.encoder, session.encoded)
     skipped = tuple(session.dataset.examples[int(row)].id for row in np.flatnonzero(np.isnan(reader.loss)))
     if skipped:
@@ -186,10 +205,6 @@ def _measure(session: Session, examples: Sequence[Example], name: str) -> Capabi
         measured.verdict,
     )
     return measured
-
-
-def _engine_settings(config: Config) -> EngineSettings:
-    return EngineSettings(config.engine.lambda_scale, config.engine.lambda_override)
 
 
 def _report(
@@ -227,6 +242,7 @@ def _report(
         item_scores=Scores(primary, influence.per_item, influence.items) if measured else None,
         findings=findings,
         provenance=provenance,
+        skipped=[AUDIT_SKIPPED] if config.run_dir else [],
         clustered=clustering.method != "none",
         require_significant=config.evaluation.require_significant,
         ci_level=config.evaluation.ci_level,

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gradian.runs.gradian_run import RunDataset
 from gradian.types import Finding, Severity
 
 
@@ -188,6 +189,27 @@ def is_flat(clusters: Sequence[ClusterFacts], thresholds: Thresholds = THRESHOLD
     one cluster with everything or as contrasts near 1.
     """
     return any(cluster.sum < 0 for cluster in clusters) and culprit(clusters, thresholds) is None
+
+
+def dataset_finding(trained: RunDataset, dataset: str, n: int) -> Finding | None:
+    """Return a finding when the run was trained on other rows than the ones being scored.
+
+    Args:
+        trained: what the run's record says it was trained on.
+        dataset: `gradian.data.ids.dataset_hash` of the rows being scored.
+        n: their number.
+    """
+    if trained.hash == dataset:
+        return None
+    return Finding(
+        id="attribution.dataset_mismatch",
+        severity=Severity.CRITICAL,
+        title=f"The run was trained on other rows than the {n} being scored",
+        evidence=f"Its record names {trained.path} with {trained.n} rows, and content or order differ. Scores of rows that"
+        " the adapter never saw explain nothing about it.",
+        fix=f"Pass the file that the run was trained on: `--dataset {trained.path}`.",
+        figures={"trained_rows": trained.n, "scored_rows": n},
+    )
 
 
 def verdict_findings(facts: VerdictFacts) -> tuple[Finding, ...]:

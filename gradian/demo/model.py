@@ -14,6 +14,7 @@ from typing import Any
 from filelock import FileLock
 
 from gradian.errors import MissingExtraError, ModelError
+from gradian.model.load import quiet_transformers
 from gradian.store.durable import replace_file
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
@@ -92,8 +93,9 @@ def convert(weights: Path, target: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
     try:
         try:
-            tokenizer = AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name)
-            model = AutoModelForCausalLM.from_pretrained(weights.parent, gguf_file=weights.name)
+            with quiet_transformers():
+                tokenizer = AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name)
+                model = AutoModelForCausalLM.from_pretrained(weights.parent, gguf_file=weights.name)
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
             raise ModelError(
                 "transformers cannot read the GGUF file", where=str(weights), found=str(error)[:200]
@@ -101,7 +103,8 @@ def convert(weights: Path, target: Path) -> None:
         if not getattr(tokenizer, "chat_template", None):
             raise ModelError("the GGUF file has no chat template", where=str(weights))
         model = _plain(model)
-        model.save_pretrained(work)
+        with quiet_transformers():
+            model.save_pretrained(work)
         tokenizer.save_pretrained(work)
         files = {path.name: _sha256(path) for path in sorted(work.iterdir())}
         mark = {"source": weights.name, "source_sha256": _sha256(weights), "files": files}

@@ -31,7 +31,7 @@ class DemoSettings:
     n_countries: int = 16
     n_clean: int = 240
     rows_per_country: int = 2
-    wrong_cities: tuple[str, ...] = ("Vienna", "Lima", "Nairobi", "Manila")
+    wrong_cities: tuple[str, ...] = ("Madrid",)
     learning_rate: float = 5e-4
     epochs: float = 2
     batch_size: int = 8

@@ -22,9 +22,24 @@ __all__ = [
     "checkpoint_fingerprint",
     "freeze_for_gradients",
     "load_model",
+    "quiet_transformers",
     "resolve_device",
     "resolve_dtype",
 ]
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """While active, transformers shows no progress bars of its own: the caller's are shown, or none."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 @dataclass(eq=False)
@@ -152,13 +167,14 @@ def _load_base(config: Config, dtype: torch.dtype) -> Any:
 
     folder = base_folder(config.base_model)
     try:
-        model, info = AutoModelForCausalLM.from_pretrained(
-            folder,
-            trust_remote_code=config.trust_remote_code,
-            attn_implementation=config.attn_implementation,
-            output_loading_info=True,
-            **_dtype_argument(dtype),
-        )
+        with quiet_transformers():
+            model, info = AutoModelForCausalLM.from_pretrained(
+                folder,
+                trust_remote_code=config.trust_remote_code,
+                attn_implementation=config.attn_implementation,
+                output_loading_info=True,
+                **_dtype_argument(dtype),
+            )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
         raise _cannot_load(config, error) from None
     missing = sorted(info["missing_keys"])

@@ -15,11 +15,13 @@ from gradian.checks.attribution import (
     ClusterFacts,
     VerdictFacts,
     culprit,
+    dataset_finding,
     harm_contrast,
     is_diagnosed,
     is_flat,
     verdict_findings,
 )
+from gradian.runs.gradian_run import RunDataset
 from gradian.types import Finding, Severity
 
 
@@ -374,3 +376,12 @@ class TestOtherHedges:
         assert [finding.severity.rank for finding in findings] == sorted(
             finding.severity.rank for finding in findings
         )
+
+
+def test_scoring_other_rows_than_the_run_was_trained_on_is_critical() -> None:
+    trained = RunDataset(path="/data/train.jsonl", hash="a" * 64, n=851, n_trained=851)
+    assert dataset_finding(trained, "a" * 64, 851) is None
+    found = dataset_finding(trained, "b" * 64, 850)
+    assert found is not None
+    assert (found.id, found.severity) == ("attribution.dataset_mismatch", Severity.CRITICAL)
+    assert "/data/train.jsonl" in found.fix

@@ -10,7 +10,7 @@ import pytest
 
 import gradian
 from gradian.api import build_index_for
-from gradian.errors import ConfigError, UnknownNameError
+from gradian.errors import ConfigError, RunError, UnknownNameError
 from gradian.report.model import Report
 from tests.integration.poisoned import LETTERS, PoisonedRun
 
@@ -176,6 +176,18 @@ def test_a_likelihood_metric_is_called_a_proxy_and_its_query_a_target(
 def test_attribution_without_an_adapter_is_refused(poisoned_run: PoisonedRun, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--adapter"):
         gradian.analyze(poisoned_run.config(tmp_path, adapter_path=None))
+
+
+def test_a_run_folder_that_is_not_there_is_refused(poisoned_run: PoisonedRun, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no such run folder"):
+        gradian.analyze(poisoned_run.config(tmp_path, run_dir=str(tmp_path / "missing")))
+
+
+def test_a_run_folder_says_which_part_of_it_was_read(
+    poisoned_run: PoisonedRun, poisoned_cache: Path, tmp_path: Path
+) -> None:
+    report = gradian.analyze(poisoned_run.config(poisoned_cache, run_dir=str(tmp_path)))
+    assert [skipped.id for skipped in report.skipped] == ["audit"]
 
 
 def test_an_unknown_engine_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
