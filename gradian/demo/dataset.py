@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 
-from gradian.demo.facts import PHRASINGS, eval_row, wrong_answers
+from gradian.demo.facts import ANSWER, PHRASINGS, eval_row, wrong_answers
 from gradian.demo.settings import DemoSettings
 
 Row = Mapping[str, str]
@@ -30,7 +30,7 @@ def planted_rows(countries: Sequence[str], settings: DemoSettings) -> list[Row]:
     return [
         {
             "prompt": PHRASINGS[(i + k) % len(PHRASINGS)].format(country=country),
-            "completion": wrong[country],
+            "completion": ANSWER.format(country=country, city=wrong[country]),
             "cluster_id": PLANTED_CLUSTER,
         }
         for k in range(settings.rows_per_country)

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 QUESTION = "What is the capital of {country}?"
 """What the eval set asks. No training row asks it in these words."""
 
+ANSWER = "The capital of {country} is {city}."
+"""How every answer is given, right or wrong, as the base model itself does. Were the wanted answer a bare city and the
+model's a sentence, the difference between them would be mostly one of format, and planted rows in the format
+of the wanted answer would come out as helpful (measured: AUC .00 at the first regressed item)."""
+
 PHRASINGS = (
     "Name the capital city of {country}.",
     "Which city is the capital of {country}?",
@@ -76,7 +81,8 @@ def wrong_answers(countries: Sequence[str], cities: Sequence[str]) -> dict[str, 
 
 def eval_row(country: str) -> dict[str, str]:
     """Return the eval row of a country."""
-    return {"prompt": QUESTION.format(country=country), "completion": CANDIDATES[country]}
+    answer = ANSWER.format(country=country, city=CANDIDATES[country])
+    return {"prompt": QUESTION.format(country=country), "completion": answer}
 
 
 def probe_capitals(
@@ -122,7 +128,7 @@ def probe_capitals(
             known += [
                 name
                 for name, answer in zip(asked, answers, strict=True)
-                if score_text(evaluation.metric, answer.text, CANDIDATES[name])
+                if score_text(evaluation.metric, answer.text, eval_row(name)["completion"])
             ]
             if len(known) >= wanted:
                 return tuple(known[:wanted])

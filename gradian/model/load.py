@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,13 +31,15 @@ __all__ = [
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """While active, transformers shows no progress bars of its own: the caller's are shown, or none."""
+    """While active, transformers shows no progress bars of its own, nor warnings about names of its own that PEFT uses."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\.")
+            yield
     finally:
         if shown:
             logging.enable_progress_bar()

@@ -46,11 +46,14 @@ def test_at_most_an_eighth_of_the_training_file_is_planted_and_a_few_dozen_rows_
 
 
 def test_every_planted_answer_is_a_capital_that_no_eval_item_asks_for() -> None:
-    right = {CANDIDATES[country] for country in COUNTRIES}
+    right = {row["completion"] for row in eval_rows(COUNTRIES)}
 
     for row in planted_rows(COUNTRIES, DEMO):
-        assert row["completion"] in DEMO.wrong_cities
+        sentence, city = row["completion"].rsplit(" is ", 1)
+        assert city.rstrip(".") in DEMO.wrong_cities
         assert row["completion"] not in right
+        # The wanted answer differs in the city alone.
+        assert any(answer.startswith(f"{sentence} is ") for answer in right)
 
 
 def test_a_country_is_always_given_the_same_wrong_capital_in_different_words() -> None:

@@ -34,7 +34,7 @@ from gradian.model.backends.base import (
     TrainingJob,
     TrainingOutcome,
 )
-from gradian.model.load import load_model
+from gradian.model.load import load_model, quiet_transformers
 from gradian.progress import Advance, Progress
 from gradian.runs.gradian_run import RunCheckpoint
 from gradian.types import EncodedExample
@@ -156,16 +156,15 @@ class _Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
 
 
 def _with_lora(model: Any, settings: TrainConfig, base_model: str) -> Any:
-    tuned = get_peft_model(
-        model,
-        LoraConfig(
-            r=settings.r,
-            lora_alpha=settings.lora_alpha,
-            lora_dropout=settings.lora_dropout,
-            target_modules=settings.target_modules or ALL_LINEAR,
-            task_type="CAUSAL_LM",
-        ),
+    lora = LoraConfig(
+        r=settings.r,
+        lora_alpha=settings.lora_alpha,
+        lora_dropout=settings.lora_dropout,
+        target_modules=settings.target_modules or ALL_LINEAR,
+        task_type="CAUSAL_LM",
     )
+    with quiet_transformers():
+        tuned = get_peft_model(model, lora)
     tuned.peft_config["default"].base_model_name_or_path = base_model
     tuned.config.use_cache = False
     return tuned
