@@ -28,7 +28,8 @@ from gradian.store.format import (
 from gradian.types import BlockSpec
 
 MAX_MANIFEST_BYTES = 32 << 20
-_MAX_TOKENS = 2_000_000
+# Room for some 90,000 chunks; more would take over a second to parse only to be refused.
+_MAX_TOKENS = 1_000_000
 _MAX_DIGITS = 40
 _PREFIX = '{"checksum":"'
 _HEAD = len(_PREFIX) + 16

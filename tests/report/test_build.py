@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -50,21 +48,6 @@ class TestBuildReport:
         assert (report.capability, report.items, report.diagnosed) == (None, (), False)
         assert report.findings[0].id == "attribution.no_capability_target"
         assert len(report.examples) == 9
-
-    def test_a_large_data_set_is_reported_in_reasonable_time(self) -> None:
-        n = 5000
-        examples = [samples.row(k, "p" * 50, "t" * 50, "c") for k in range(n)]
-        scores = np.linspace(-1.0, 1.0, n)
-        start = time.perf_counter()
-        samples.poisoned(
-            examples=examples,
-            assignment=["c"] * n,
-            clusters=(),
-            scores=scores,
-            relative=scores,
-            item_scores=None,
-        )
-        assert time.perf_counter() - start < 3.0
 
 
 class TestMostHarmful:

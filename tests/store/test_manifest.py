@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import resource
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,13 +152,11 @@ def test_a_text_that_reads_the_same_but_is_written_otherwise_is_refused(manifest
     ],
     ids=range(16),
 )
-def test_a_text_made_to_exhaust_is_refused_at_once(text: str) -> None:
+def test_a_text_made_to_exhaust_is_refused_in_bounded_memory(text: str) -> None:
     data = signed_text(text)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.process_time()
     with pytest.raises(CorruptIndexError):
         Manifest.from_json(data)
-    assert time.process_time() - start < 1
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 << 10  # kB
 
 
