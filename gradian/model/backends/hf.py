@@ -7,6 +7,7 @@ never reach it, padding is on the right, and the mask of each row is the mask th
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -245,6 +246,12 @@ def _padding_id(tokenizer: Any) -> int:
 def _save_adapter(model: Any, folder: Path) -> None:
     # "auto" would ask the Hub for the base model's configuration; embeddings are never trained here.
     model.save_pretrained(str(folder), safe_serialization=True, save_embedding_layers=False)
+    # PEFT keeps the targets as a set and writes them in the order of the process's hash seed.
+    path = folder / "adapter_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    if isinstance(settings["target_modules"], list):
+        settings["target_modules"].sort()
+        path.write_text(json.dumps(settings, indent=2, sort_keys=True), encoding="utf-8")
 
 
 def _refuse_divergence(model: Any) -> None:

@@ -148,6 +148,15 @@ def test_two_trainings_give_the_same_bytes_and_another_seed_gives_others(
     assert adapter_bytes(first) != adapter_bytes(other)
 
 
+def test_the_adapters_settings_do_not_depend_on_the_hash_seed(
+    tmp_path: Path, tiny_model_dir: Path, train_file: Path
+) -> None:
+    run = run_training(settings(tiny_model_dir, train_file, tmp_path / "run"))
+    saved = json.loads((run / "adapter" / "adapter_config.json").read_text())
+    assert saved["target_modules"] == sorted(saved["target_modules"])
+    assert len(saved["target_modules"]) == 7
+
+
 def test_training_leaves_the_callers_random_numbers_alone(
     tmp_path: Path, tiny_model_dir: Path, train_file: Path
 ) -> None:
