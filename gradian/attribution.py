@@ -254,6 +254,8 @@ def items_to_explain(
 ) -> list[QueryItem]:
     """Return the eval items behind the query: those that regressed, or all of them when none did.
 
+    Items that did not regress come without what the model said: it is the wanted answer, more or less, and the
+    difference of the two would be a query of zeros.
     Without an eval set the first few training rows stand in: a smoke test of the pipeline.
 
     Raises:
@@ -284,7 +286,7 @@ def items_to_explain(
         )
         for example, item in zip(eval_examples, measured.items, strict=True)
     ]
-    return [item for item, regressed in items if regressed] or [item for item, _ in items]
+    return [item for item, regressed in items if regressed] or [replace(item, said=None) for item, _ in items]
 
 
 def _provenance(session: Session, reader: IndexReader, eval_examples: Sequence[Example]) -> dict[str, Any]:

@@ -323,6 +323,9 @@ def _flat_influence(facts: VerdictFacts) -> Finding | None:
 def _target_query(facts: VerdictFacts) -> Finding | None:
     if facts.capability is None or facts.query_signal == "contrastive":
         return None
+    if facts.capability.metric != "loglik" and not facts.capability.regressed_margins:
+        # There was no wrong answer to subtract; `attribution.no_item_regressed` says what that means.
+        return None
     return Finding(
         id="attribution.target_query",
         severity=Severity.HIGH,

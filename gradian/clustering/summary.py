@@ -83,7 +83,8 @@ def summarise(
                 n=len(rows),
                 sum=signed,
                 mean=signed / len(rows),
-                share_of_negative=_negative(own) / total if total else 0.0,
+                # abs: 0 over a negative total is -0.0, which prints as such.
+                share_of_negative=abs(_negative(own) / total) if total else 0.0,
                 relative_mean=fsum(relative[rows]) / len(rows),
                 top_examples=tuple(
                     examples[rows[k]].position for k in worst[: config.top_examples_per_cluster]

@@ -31,6 +31,13 @@ def test_a_share_counts_only_the_negative_scores_of_a_cluster() -> None:
     assert (second.sum, second.mean, second.relative_mean) == (139.0, 69.5, 6.95)
 
 
+def test_a_cluster_without_a_negative_score_has_a_share_of_zero_and_not_of_minus_zero() -> None:
+    summaries = summarise(
+        clustering("a", "b"), examples(2), np.array([-1.0, 2.0]), np.zeros(2), ClusteringConfig()
+    )
+    assert [str(summary.share_of_negative) for summary in summaries] == ["1.0", "0.0"]
+
+
 def test_shares_are_zero_where_nothing_is_negative() -> None:
     summaries = summarise(
         clustering("a", "b"), examples(2), np.array([0.0, 2.0]), np.zeros(2), ClusteringConfig()

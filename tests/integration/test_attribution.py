@@ -139,6 +139,10 @@ def test_nothing_is_accused_when_nothing_regressed(
     assert report.capability.verdict == "not_significant"
     assert not report.diagnosed
     assert {"attribution.gate_failed", "attribution.no_item_regressed"} <= ids(report)
+    assert "attribution.target_query" not in ids(report)
+    # What the model says is the wanted answer: their difference would be a query of zeros.
+    assert report.capability.query_signal == "target"
+    assert all(example.score != 0 for example in report.examples)
     assert not any("planted" in line for line in report.summary)
 
 
