@@ -36,7 +36,7 @@ from gradian.query.scorer import (
 from gradian.report.build import build_report
 from gradian.report.model import Engines, Report, Skipped
 from gradian.report.write import write_report
-from gradian.runs.gradian_run import read_run
+from gradian.runs.gradian_run import RUN_FILE, GradianRun, read_run
 from gradian.session import Session
 from gradian.types import Example, Finding, FloatArray, Scores
 
@@ -51,14 +51,6 @@ AVERAGE = "average"
 SMOKE_TEST_ROWS = 8
 # Query gradients held in memory at a time; more items are scored in several sweeps of the store.
 QUERY_BYTES = 2 * 1024**3
-
-
-# Said in the report, so that nobody takes the silence of checks that did not run for a clean bill.
-AUDIT_SKIPPED = Skipped(
-    id="audit",
-    reason="of the run folder, `gradian_run.json` alone was read; the deterministic checks of data, config and logs"
-    " are not part of this version",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,14 +141,23 @@ def attribute_run(
     The capability is measured first: it is cheap, and its failures should not wait for an index.
     """
     primary = engine or config.engine.name
+    skipped = []
     if cross_check == primary:
-        # An engine agrees with itself perfectly, which would read as confidence.
+        skipped.append(
+            Skipped(
+                id="cross_check",
+                reason=f"{primary} would agree with itself perfectly, which would read as confidence",
+            )
+        )
         cross_check = None
     engines = [primary, *([cross_check] if cross_check else [])]
     for name in engines:
         ENGINES[name]  # an unknown engine is refused before anything is loaded
     if config.run_dir and not Path(config.run_dir).is_dir():
         raise RunError("there is no such run folder", where=f"--run {config.run_dir}")
+    run = read_run(config.run_dir) if config.run_dir else None
+    if config.run_dir:
+        skipped.append(_audit_skipped(found_record=run is not None))
     session = Session(config, progress, skip_nonfinite=skip_nonfinite)
     eval_examples: Sequence[Example] = ()
     findings: list[Finding] = list(session.dataset.findings)
@@ -167,33 +168,70 @@ def attribute_run(
     measured = _measure(session, eval_examples, capability) if config.eval_dataset else None
     reader = session.index(force=force)
     items = items_to_explain(measured, eval_examples, session.dataset.examples)
-    run = read_run(config.run_dir) if config.run_dir else None
-    # A scale on TracIn's scores, which no other engine reads.
-    rate = float(run.train["learning_rate"]) if run else 1.0
+    rate = _learning_rate(run, config.run_dir) if run and "tracin" in engines else 1.0
     settings = EngineSettings(config.engine.lambda_scale, config.engine.lambda_override, rate)
     influence = score_items(session, reader, items, engines, settings)
     if run:
         mismatch = dataset_finding(run.dataset, dataset_hash(session.dataset.examples), len(session.dataset))
         findings += [mismatch] if mismatch else []
     findings += encoding_findings(session.encoder, session.encoded)
-    skipped = tuple(session.dataset.examples[int(row)].id for row in np.flatnonzero(np.isnan(reader.loss)))
-    if skipped:
+    zeroed = tuple(session.dataset.examples[int(row)].id for row in np.flatnonzero(np.isnan(reader.loss)))
+    if zeroed:
         # From the index and not from the build: an index that was found, or resumed, has them too.
-        findings.append(skipped_finding(skipped))
+        findings.append(skipped_finding(zeroed))
     # The collector repeats what the encoder found when it was the one that built the index.
     known = {finding.id for finding in findings}
     findings += (finding for finding in session.collector.findings if finding.id not in known)
     provenance = _provenance(session, reader, eval_examples)
-    report = _report(session, reader, measured, influence, primary, cross_check, findings, provenance)
+    report = _report(
+        session, reader, measured, influence, primary, cross_check, findings, skipped, provenance
+    )
     if out is not None:
         write_report(report, out)
     return report
 
 
+def _audit_skipped(*, found_record: bool) -> Skipped:
+    # Said in the report, so that nobody takes the silence of checks that did not run for a clean bill.
+    read = (
+        "`gradian_run.json` alone was read"
+        if found_record
+        else "nothing was read: it holds no `gradian_run.json`"
+    )
+    return Skipped(
+        id="audit",
+        reason=f"of the run folder, {read}; the deterministic checks of data, config and logs are not part of this version",
+    )
+
+
+def _learning_rate(run: GradianRun, folder: str | None) -> float:
+    # A scale on TracIn's scores, which no other engine reads.
+    rate = run.train.get("learning_rate")
+    if isinstance(rate, (int, float)) and rate > 0:
+        return float(rate)
+    raise RunError(
+        "the run record has no learning rate, which tracin needs",
+        where=f"{folder}/{RUN_FILE}: train.learning_rate",
+        found=repr(rate),
+        expected="a number above 0",
+    )
+
+
 def _measure(session: Session, examples: Sequence[Example], name: str) -> CapabilityResult:
     loaded = session.loaded
     with session.progress.task("Answering eval items", 2 * len(examples)) as advance:
-        measured = measure_capability(loaded, examples, session.config, name, advance)
+        try:
+            measured = measure_capability(loaded, examples, session.config, name, advance)
+        except EvaluationError as error:
+            # The evaluation sees rows, and only this module knows which file they are from.
+            where = ": ".join(part for part in (session.config.eval_dataset, error.where) if part)
+            raise EvaluationError(
+                error.problem,
+                where=where,
+                found=error.found,
+                expected=error.expected,
+                fix=error.fix or "correct these rows, or give another file with --eval-dataset",
+            ) from None
     log.info(
         "%s: base %.4f, tuned %.4f, delta %+.4f [%+.4f, %+.4f], %s",
         name,
@@ -215,6 +253,7 @@ def _report(
     primary: str,
     cross_check: str | None,
     findings: list[Finding],
+    skipped: list[Skipped],
     provenance: dict[str, Any],
 ) -> Report:
     config, examples = session.config, session.dataset.examples
@@ -242,7 +281,7 @@ def _report(
         item_scores=Scores(primary, influence.per_item, influence.items) if measured else None,
         findings=findings,
         provenance=provenance,
-        skipped=[AUDIT_SKIPPED] if config.run_dir else [],
+        skipped=skipped,
         clustered=clustering.method != "none",
         require_significant=config.evaluation.require_significant,
         ci_level=config.evaluation.ci_level,

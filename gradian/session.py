@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gradian.config import Config
 from gradian.data.formats import Dataset, load_dataset
 from gradian.data.ids import dataset_hash
-from gradian.errors import ConfigError
+from gradian.errors import ConfigError, DataError
 from gradian.progress import Progress
 from gradian.store.cache import find_index
 from gradian.store.disk import check_disk
@@ -71,7 +72,10 @@ class Session:
     def encoder(self) -> ChatEncoder:
         """Rows to masked tokens, with the sequence length of indexing."""
         from gradian.data.chat import ChatEncoder, load_tokenizer
+        from gradian.model.checkpoint import base_folder
 
+        # Before the tokenizer: a folder that holds no model should be told so, not that it has no tokenizer.
+        base_folder(self.config.base_model)
         tokenizer = load_tokenizer(
             self.config.tokenizer or self.config.base_model, trust_remote_code=self.config.trust_remote_code
         )
@@ -137,12 +141,25 @@ class Session:
         found.verify()
         return found
 
+    def _check_context(self, encoded: Sequence[EncodedExample]) -> None:
+        from gradian.evaluation.generate import context_length
+
+        limit = context_length(self.loaded.model)
+        over = [row.position + 1 for row in encoded if limit is not None and len(row) > limit]
+        if over:
+            raise DataError(
+                f"{len(over)} training rows are longer than the model's context of {limit} tokens",
+                where=f"{self.config.dataset}: rows {', '.join(map(str, over[:20]))}",
+                fix=f"set grads.max_seq_length to {limit} or less, as the training must have done",
+            )
+
     def _build(self, id_: str, force: bool) -> IndexReader:
         from gradian.grads.collect import build_index
 
         grads, n = self.config.grads, len(self.dataset.examples)
         specs = self.collector.specs
         encoded = self.encoded
+        self._check_context(encoded)
         with open_writer(
             self.config.cache_dir,
             self.inputs,

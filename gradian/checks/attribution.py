@@ -310,7 +310,6 @@ def _flat_influence(facts: VerdictFacts) -> Finding | None:
             else ""
         ),
         fix="Delete nothing on this ranking. Check learning rate, epochs, `max_seq_length` and loss mask first"
-        " (`gradian diagnose --run`)"
         + (", then cluster more finely (`clustering.method: kmeans`)." if uneven else "."),
         figures={
             "largest_cluster_share": largest.n / rows,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from gradian.config.schema import Config
@@ -154,6 +155,7 @@ def _cannot_load(config: Config, error: Exception) -> ModelError:
         "transformers cannot load the base model",
         where=config.base_model,
         found=(str(error).splitlines() or [type(error).__name__])[0],
+        fix="check that the folder is whole: fetch or copy the model again",
     )
 
 
@@ -178,7 +180,7 @@ def _load_base(config: Config, dtype: torch.dtype) -> Any:
                 output_loading_info=True,
                 **_dtype_argument(dtype),
             )
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         raise _cannot_load(config, error) from None
     missing = sorted(info["missing_keys"])
     if missing:

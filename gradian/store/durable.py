@@ -60,7 +60,7 @@ def store_errors(where: Path) -> Iterator[None]:
         raise StoreError(
             f"the index could not be written ({reason})",
             where=str(where),
-            fix="run the same command again: it goes on from the last committed chunk",
+            fix="if cache_dir can hold files, run the same command again: it goes on from the last committed chunk",
         ) from error
 
 

@@ -79,6 +79,13 @@ class IndexReader:
         folder = _open_folder(path)
         try:
             data = _read_small(folder, MANIFEST_FILE, path / MANIFEST_FILE, MAX_MANIFEST_BYTES)
+            if data is None and not (path / JOURNAL_FILE).exists():
+                # A build that has committed nothing looks like this too.
+                raise IncompleteIndexError(
+                    "there is no index in this folder",
+                    where=str(path),
+                    expected="the folder that `gradian index` prints, <cache_dir>/index/<id>",
+                )
             if data is None:
                 raise IncompleteIndexError(
                     "the index was never finished",

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
 
 import gradian
 from gradian.api import build_index_for
-from gradian.errors import ConfigError, RunError, UnknownNameError
+from gradian.errors import (
+    ConfigError,
+    DataError,
+    EvaluationError,
+    ModelError,
+    RunError,
+    UnknownNameError,
+)
 from gradian.report.model import Report
 from tests.integration.poisoned import LETTERS, PoisonedRun
 
@@ -192,6 +200,44 @@ def test_a_run_folder_says_which_part_of_it_was_read(
 ) -> None:
     report = gradian.analyze(poisoned_run.config(poisoned_cache, run_dir=str(tmp_path)))
     assert [skipped.id for skipped in report.skipped] == ["audit"]
+
+
+def test_an_engine_is_not_its_own_cross_check(poisoned_run: PoisonedRun, poisoned_cache: Path) -> None:
+    report = gradian.analyze(poisoned_run.config(poisoned_cache), engine="graddot", cross_check="graddot")
+    assert (report.engines.cross_check, report.engines.spearman) == (None, None)
+    assert [skipped.id for skipped in report.skipped] == ["cross_check"]
+
+
+def test_a_training_row_beyond_the_models_context_is_named(poisoned_run: PoisonedRun, tmp_path: Path) -> None:
+    data = tmp_path / "train.jsonl"
+    data.write_text(
+        poisoned_run.train.read_text() + json.dumps({"prompt": "a" * 200, "completion": "b"}) + "\n"
+    )
+    with pytest.raises(DataError, match=r"rows 21(.|\n)*grads.max_seq_length to 128"):
+        gradian.analyze(poisoned_run.config(tmp_path, dataset=str(data)))
+
+
+def test_a_faulty_eval_row_is_named_with_its_file(poisoned_run: PoisonedRun, tmp_path: Path) -> None:
+    empty = tmp_path / "eval.jsonl"
+    empty.write_text('{"messages": [{"role": "user", "content": "a?"}]}\n')
+    with pytest.raises(EvaluationError, match=r"eval.jsonl(.|\n)*eval row 1: no assistant answer"):
+        gradian.analyze(poisoned_run.config(tmp_path, eval_dataset=str(empty)))
+
+
+def test_a_truncated_base_model_is_an_error_with_its_folder(
+    poisoned_run: PoisonedRun, poisoned_cache: Path, tmp_path: Path
+) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(poisoned_run.base, base)
+    weights = base / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:2000])
+    with pytest.raises(ModelError, match="cannot load the base model"):
+        gradian.analyze(poisoned_run.config(poisoned_cache, base_model=str(base)))
+
+
+def test_an_adapter_given_as_the_base_is_called_an_adapter(poisoned_run: PoisonedRun, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="this folder is an adapter"):
+        build_index_for(poisoned_run.config(tmp_path, base_model=str(poisoned_run.adapter)))
 
 
 def test_an_unknown_engine_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
