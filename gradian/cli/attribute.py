@@ -28,7 +28,12 @@ def attribute(
     adapter: Adapter = None,
     run: Annotated[
         Path | None,
-        typer.Option("--run", "-r", help="Run folder, whose gradian_run.json is compared with what is scored.", metavar="DIR"),
+        typer.Option(
+            "--run",
+            "-r",
+            help="Run folder, whose gradian_run.json is compared with what is scored.",
+            metavar="DIR",
+        ),
     ] = None,
     capability: Annotated[
         str, typer.Option("--capability", help="Name of the capability in the report.", metavar="NAME")
