@@ -172,7 +172,8 @@ def attribute_run(
     settings = EngineSettings(config.engine.lambda_scale, config.engine.lambda_override, rate)
     influence = score_items(session, reader, items, engines, settings)
     if run:
-        mismatch = dataset_finding(run.dataset, dataset_hash(session.dataset.examples), len(session.dataset))
+        scored = session.inputs["dataset"]
+        mismatch = dataset_finding(run.dataset, scored["sha256"], scored["n"])
         findings += [mismatch] if mismatch else []
     findings += encoding_findings(session.encoder, session.encoded)
     zeroed = tuple(session.dataset.examples[int(row)].id for row in np.flatnonzero(np.isnan(reader.loss)))
