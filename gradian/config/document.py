@@ -26,11 +26,7 @@ _REGION = re.compile(
 
 def tables() -> dict[str, str]:
     """Return the Markdown table of each section, by name; `top level` is the settings outside any."""
-    sections = {TOP_LEVEL: _table(Config)}
-    for name, field in Config.model_fields.items():
-        if _is_section(field.annotation):
-            sections[name] = _table(field.annotation)
-    return sections
+    return {TOP_LEVEL: _table(Config), **_section_tables(Config)}
 
 
 def with_tables(page: str, sections: Mapping[str, str]) -> str:
@@ -43,6 +39,17 @@ def with_tables(page: str, sections: Mapping[str, str]) -> str:
     if sorted(found) != sorted(sections):
         raise ValueError(f"the page has the tables {found}, the schema {list(sections)}")
     return _REGION.sub(lambda match: match["begin"] + sections[match["name"]] + match["end"], page)
+
+
+def _section_tables(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
+    # A section that holds sections only, such as `checks`, has no table of its own.
+    found: dict[str, str] = {}
+    for name, field in model.model_fields.items():
+        if not _is_section(field.annotation):
+            continue
+        inner = _section_tables(field.annotation, f"{prefix}{name} ")
+        found.update(inner or {f"{prefix}{name}": _table(field.annotation)})
+    return found
 
 
 def _is_section(annotation: Any) -> TypeGuard[type[BaseModel]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -84,7 +85,7 @@ def config_from_mapping(
     data: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, source: str | None = None
 ) -> Config:
     """Validate nested settings, with dotted `overrides` laid over them; see `load_config`."""
-    merged = {key: dict(value) if isinstance(value, dict) else value for key, value in data.items()}
+    merged: dict[str, Any] = copy.deepcopy(dict(data))
     flagged: set[str] = set()
     for dotted, value in (overrides or {}).items():
         if value is None:
@@ -100,15 +101,23 @@ def config_from_mapping(
         if dotted == "adapter_path":
             target.pop("adapter", None)
         target[last] = value
-    # A section left empty in YAML means its defaults.
-    for name, field in Config.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel) and merged.get(name, 0) is None:
-            del merged[name]
+    _drop_empty_sections(merged, Config)
     try:
         return Config.model_validate(merged)
     except ValidationError as error:
         raise _as_config_error(error, merged, flagged, source) from None
+
+
+def _drop_empty_sections(values: dict[str, Any], model: type[BaseModel]) -> None:
+    # A section left empty in YAML means its defaults.
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+            continue
+        if values.get(name, 0) is None:
+            del values[name]
+        elif isinstance(values.get(name), dict):
+            _drop_empty_sections(values[name], kind)
 
 
 def _as_config_error(

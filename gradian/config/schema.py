@@ -6,69 +6,24 @@ into the index id, so a differing number always has a differing setting behind i
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
+from pydantic import AfterValidator, AliasChoices, Field, model_validator
+
+from gradian.config.checks import ChecksConfig
+from gradian.config.fields import (
+    Count,
+    NonNegative,
+    Number,
+    PathText,
+    Positive,
+    Section,
+    Seed,
+    regular_expression,
 )
 
 
-def _number(value: Any) -> Any:
-    # YAML 1.1 reads `2e-4` (no dot) as text; people write it all the time.
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
-
-
-def _finite(value: float) -> float:
-    if value != value or value in (float("inf"), float("-inf")):
-        raise ValueError("must be a finite number")
-    return value
-
-
-def _regex(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"is not a regular expression ({error})") from None
-    return value
-
-
-def _path_text(value: Any) -> Any:
-    # A pathlib.Path is what Python callers have at hand.
-    return str(value) if hasattr(value, "__fspath__") else value
-
-
-Number = Annotated[float, BeforeValidator(_number), AfterValidator(_finite)]
-Positive = Annotated[Number, Field(gt=0)]
-NonNegative = Annotated[Number, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-PathText = Annotated[str, BeforeValidator(_path_text)]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        use_attribute_docstrings=True,
-        populate_by_name=True,
-        hide_input_in_errors=True,
-    )
-
-
-class GradsConfig(_Section):
+class GradsConfig(Section):
     """Per-example gradient extraction: how long indexing takes and how much disk and memory it needs."""
 
     strategy: Literal["hooks", "loop", "vmap"] = "hooks"
@@ -81,7 +36,7 @@ class GradsConfig(_Section):
     """Most rows in one forward pass. The main memory lever: lower it first when memory runs out."""
     max_seq_length: Annotated[int, Field(ge=2)] = 1024
     """Rows are cut to this many tokens. The second memory lever."""
-    module_filter: Annotated[str, AfterValidator(_regex)] | None = None
+    module_filter: Annotated[str, AfterValidator(regular_expression)] | None = None
     """Regular expression searched in the module name (`model.layers.12.mlp.down_proj`); only matching modules are indexed."""
     block_granularity: Literal["module", "matrix"] = "module"
     """Whether a block is a whole adapted module or each of its A and B matrices."""
@@ -97,7 +52,7 @@ class GradsConfig(_Section):
     """Examples in one file of the index: what a killed build can lose at most."""
 
 
-class EngineConfig(_Section):
+class EngineConfig(Section):
     """How stored gradients and a query become scores."""
 
     name: str = "datainf"
@@ -112,7 +67,7 @@ class EngineConfig(_Section):
     """Rank by score divided by the example's own gradient norm. The raw and the relative score are both reported either way."""
 
 
-class EvaluationConfig(_Section):
+class EvaluationConfig(Section):
     """How the capability is measured, and when a change counts."""
 
     max_new_tokens: Count = 32
@@ -133,7 +88,7 @@ class EvaluationConfig(_Section):
     """What the query gradient is: expected answer minus what the model said, the expected answer alone, or the former whenever there is generated text."""
 
 
-class ClusteringConfig(_Section):
+class ClusteringConfig(Section):
     """How training examples are grouped in the report."""
 
     method: Literal["auto", "hdbscan", "kmeans", "declared", "none"] = "auto"
@@ -156,7 +111,7 @@ class ClusteringConfig(_Section):
     """Terms in a cluster's label."""
 
 
-class TrainConfig(_Section):
+class TrainConfig(Section):
     """Settings of the optional `gradian train`. They do not affect attribution."""
 
     backend: Literal["hf", "unsloth"] = "hf"
@@ -203,7 +158,7 @@ class TrainConfig(_Section):
     """Further arguments for the trainer, passed through as they are."""
 
 
-class Config(_Section):
+class Config(Section):
     """One run's settings."""
 
     seed: Seed = 1234
@@ -237,6 +192,7 @@ class Config(_Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     clustering: ClusteringConfig = ClusteringConfig()
     train: TrainConfig = TrainConfig()
+    checks: ChecksConfig = ChecksConfig()
 
     @model_validator(mode="before")
     @classmethod

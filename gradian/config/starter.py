@@ -31,6 +31,19 @@ def _setting(name: str, value: Any, description: str, indent: str, active: bool)
     yield f"{indent}{'' if active else '#'}{name}: {_plain(value)}"
 
 
+def _section(name: str, section: BaseModel, indent: str) -> Iterator[str]:
+    doc = textwrap.dedent(type(section).__doc__ or "").strip()
+    yield from (f"{indent}# {line}" for line in textwrap.wrap(doc, _WIDTH - len(f"{indent}# ")))
+    yield f"{indent}{name}:"
+    inner = f"{indent}  "
+    for key, field in type(section).model_fields.items():
+        value = getattr(section, key)
+        if isinstance(value, BaseModel):
+            yield from _section(key, value, inner)
+        else:
+            yield from _setting(key, value, field.description or "", inner, False)
+
+
 def starter_yaml(base_model: str = "") -> str:
     """Return a YAML config that loads as it is and shows every setting with its default.
 
@@ -51,7 +64,5 @@ def starter_yaml(base_model: str = "") -> str:
             continue
         lines += _setting(name, value, fields[name].description or "", "", name in _FILL_IN)
     for name, section in sections:
-        lines += ["", f"# {textwrap.dedent(type(section).__doc__ or '').strip()}", f"{name}:"]
-        for key, field in type(section).model_fields.items():
-            lines += _setting(key, getattr(section, key), field.description or "", "  ", False)
+        lines += ["", *_section(name, section, "")]
     return "\n".join(lines) + "\n"

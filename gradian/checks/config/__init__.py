@@ -1,0 +1,1 @@
+"""Checks of the training settings, one file each."""

@@ -1,0 +1,1 @@
+"""Checks of the training rows, one file each."""

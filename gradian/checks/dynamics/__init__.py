@@ -1,0 +1,1 @@
+"""Checks of the trainer's log, one file each."""

@@ -1,0 +1,68 @@
+"""Running checks: skipped, passed, failed, found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from gradian.checks.audit import Audit, run_audit
+from gradian.checks.registry import CannotTell, Check, Need
+from gradian.runs.artifact import RunArtifact
+from gradian.types import Finding, Severity
+
+
+def finding(name: str, severity: Severity = Severity.LOW) -> Finding:
+    return Finding(name, severity, "title")
+
+
+def entry(name: str, judge: object, *needs: Need) -> Check:
+    return Check(name, "summary", needs, True, judge)  # type: ignore[arg-type]
+
+
+def test_a_check_without_its_input_is_skipped_with_the_flag_that_gives_it() -> None:
+    result = run_audit(Audit(), [entry("data.a", lambda audit: [finding("data.a")], Need.RUN, Need.LENGTH)])
+    assert [(s.id, s.reason) for s in result.skipped] == [
+        ("data.a", "needs --run and --max-seq-length (or --run)")
+    ]
+    assert result.findings == ()
+
+
+def test_a_check_that_cannot_tell_is_skipped_and_not_passed() -> None:
+    def judge(audit: Audit) -> Iterator[Finding]:
+        raise CannotTell("the run records no seed")
+        yield
+
+    result = run_audit(Audit(run=RunArtifact(Path("r"), "unknown")), [entry("config.a", judge, Need.RUN)])
+    assert [s.reason for s in result.skipped] == ["the run records no seed"]
+    assert result.passed == ()
+
+
+def test_a_crash_is_a_finding_and_the_other_checks_still_run() -> None:
+    def broken(audit: Audit) -> Iterator[Finding]:
+        yield finding("data.b")
+        raise KeyError("gone")
+
+    result = run_audit(
+        Audit(), [entry("data.b", broken), entry("data.c", lambda audit: [finding("data.c", Severity.HIGH)])]
+    )
+    assert [f.id for f in result.findings] == ["data.c", "audit.check_failed"]
+    assert result.findings[1].figures == {"check": "data.b", "error": "KeyError"}
+    assert result.passed == ()
+
+
+def test_a_finding_under_another_checks_name_is_a_failure() -> None:
+    result = run_audit(Audit(), [entry("data.d", lambda audit: [finding("data.other")])])
+    assert [f.id for f in result.findings] == ["audit.check_failed"]
+
+
+def test_findings_come_most_severe_first_and_silent_checks_are_listed_as_passed() -> None:
+    result = run_audit(
+        Audit(),
+        [
+            entry("data.e", lambda audit: [finding("data.e", Severity.INFO)]),
+            entry("data.f", lambda audit: []),
+            entry("data.g", lambda audit: [finding("data.g", Severity.CRITICAL)]),
+        ],
+    )
+    assert [f.id for f in result.findings] == ["data.g", "data.e"]
+    assert result.passed == ("data.f",)
