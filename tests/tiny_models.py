@@ -15,9 +15,12 @@ from transformers import (
     GPT2Config,
     GPTNeoXConfig,
     LlamaConfig,
+    LlamaForCausalLM,
     MistralConfig,
+    MixtralConfig,
     PretrainedConfig,
     Qwen2Config,
+    Qwen2MoeConfig,
 )
 
 from gradian.model.load import LoadedModel, freeze_for_gradients
@@ -61,11 +64,20 @@ def family_config(family: str) -> PretrainedConfig:
             bos_token_id=1,
             eos_token_id=2,
         ),
+        "mixtral": lambda: MixtralConfig(**_SHAPE, num_local_experts=4, num_experts_per_tok=2),
+        "qwen2_moe": lambda: Qwen2MoeConfig(
+            **_SHAPE,
+            moe_intermediate_size=16,
+            shared_expert_intermediate_size=20,
+            num_experts=4,
+            num_experts_per_tok=2,
+        ),
     }
     return makers[family]()
 
 
 FAMILIES = ("llama", "qwen2", "mistral", "gemma", "gemma2", "gpt_neox", "gpt2")
+EXPERT_FAMILIES = ("mixtral", "qwen2_moe")
 
 
 def tiny_base(family: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
@@ -74,6 +86,19 @@ def tiny_base(family: str, dtype: torch.dtype = torch.float32, seed: int = 0) ->
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(family_config(family), attn_implementation="eager")
     return model.to(dtype)
+
+
+def case_base() -> Any:
+    """Return a base model that the adapters of the shared cases fit: hidden size 4, two layers."""
+    config = LlamaConfig(
+        hidden_size=4,
+        intermediate_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        vocab_size=20,
+    )
+    return LlamaForCausalLM(config)
 
 
 def loaded_from(model: Any) -> LoadedModel:
@@ -90,7 +115,7 @@ def tiny_lora(
     """Return a random model with a random, non-zero adapter (B would start at zero).
 
     Args:
-        family: one of FAMILIES.
+        family: one of FAMILIES or EXPERT_FAMILIES.
         dtype: of the base.
         lora_dtype: of A and B; None leaves PEFT's choice.
         lora: LoraConfig settings; all linear layers and dropout by default.

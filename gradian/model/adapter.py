@@ -18,7 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from gradian.errors import AdapterError
-from gradian.model.checkpoint import ADAPTER_CONFIG, adapter_folder, adapter_weights, other_adapters
+from gradian.model.checkpoint import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    adapter_folder,
+    adapter_weights,
+    other_adapters,
+)
 from gradian.model.lora import trained_parameters
 from gradian.types import Finding, Severity
 
@@ -37,6 +43,7 @@ _VARIANTS = {
 }
 _NOT_SETTINGS = {"peft_type", "auto_mapping", "runtime_config"}
 _QUANTISED_NAME = re.compile(r"(?i)(bnb|[48]bit|int[48]|gptq|awq)(?![a-z])")
+_QUANTISED_TAIL = re.compile(r"(?i)(-unsloth)?-bnb-4bit$")
 _LORA_TENSOR = re.compile(r"^(?P<module>.+?)\.lora_(?:A|B|embedding_A|embedding_B|magnitude_vector)\b")
 
 
@@ -218,6 +225,7 @@ def _folder_findings(raw: Mapping[str, Any], folder: Path) -> list[Finding]:
     findings = []
     trained_on = str(raw.get("base_model_name_or_path") or "")
     if _QUANTISED_NAME.search(trained_on):
+        full = _QUANTISED_TAIL.sub("", trained_on)
         findings.append(
             Finding(
                 id="model.quantised_base",
@@ -225,8 +233,21 @@ def _folder_findings(raw: Mapping[str, Any], folder: Path) -> list[Finding]:
                 title=f"The adapter was trained on a quantised base ({trained_on})",
                 evidence="Gradients are taken on the base model given here, in full precision; they differ a "
                 "little from those of the quantised model that was trained.",
-                fix="pass the 16-bit model that the quantised one was made from as the base model",
+                fix="pass the 16-bit model that the quantised one was made from as the base model"
+                + (f", which the name says is {full}" if full != trained_on else ""),
                 figures={"trained_on": trained_on},
+            )
+        )
+    weights = [name for name in ADAPTER_WEIGHTS if (folder / name).is_file()]
+    if len(weights) > 1:
+        findings.append(
+            Finding(
+                id="model.two_weight_files",
+                severity=Severity.LOW,
+                title=f"The adapter's weights are there twice: {weights[0]} was read",
+                evidence=f"{folder} also holds {weights[1]}, which was not opened and may differ.",
+                fix=f"remove {weights[1]}, or move it elsewhere if it is the one that was meant",
+                figures={"read": weights[0], "not_read": weights[1:]},
             )
         )
     others = [name for name in other_adapters(folder) if not name.startswith("checkpoint-")]

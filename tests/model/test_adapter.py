@@ -10,14 +10,11 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM
 
 from gradian.errors import AdapterError
 from gradian.model.adapter import attach_adapter, read_adapter_config, read_adapter_tensors
-from gradian.model.lora import coverage_findings, find_blocks
 from tests.tiny_models import tiny_base
-
-CASES = Path(__file__).parents[1] / "fixtures" / "cases"
 
 
 @pytest.fixture
@@ -45,19 +42,6 @@ def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], Non
 
 def first(tensors: dict[str, torch.Tensor], part: str = "lora_B") -> str:
     return next(name for name in sorted(tensors) if part in name)
-
-
-def case_base() -> LlamaForCausalLM:
-    """A base model that the adapters of the shared cases fit: hidden size 4, two layers."""
-    config = LlamaConfig(
-        hidden_size=4,
-        intermediate_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        vocab_size=20,
-    )
-    return LlamaForCausalLM(config)
 
 
 def test_every_tensor_of_the_file_is_in_the_model(base: Any, adapter: Path) -> None:
@@ -180,37 +164,3 @@ def test_a_further_adapter_beside_the_one_that_is_read_is_reported(base: Any, ad
         (adapter / name / "adapter_config.json").write_text("{}")
     (finding,) = attach_adapter(base, str(adapter)).findings
     assert (finding.id, finding.figures["adapters"]) == ("model.other_adapters", ["reference"])
-
-
-def test_case_35_an_unsloth_regex_loads_the_modules_that_have_tensors() -> None:
-    attached = attach_adapter(case_base(), str(CASES / "35-unsloth-4bit-base" / "adapter"))
-    assert len(find_blocks(attached.model).specs) == 4
-    ids = [finding.id for finding in attached.findings]
-    assert "model.quantised_base" in ids
-    assert "unsloth/tinyllama-bnb-4bit" in attached.findings[ids.index("model.quantised_base")].title
-
-
-def test_case_37_dora_on_one_layer_has_two_modules_and_says_what_is_not_covered() -> None:
-    attached = attach_adapter(case_base(), str(CASES / "37-dora-layers-to-transform" / "adapter"))
-    blocks = find_blocks(attached.model)
-    assert [s.name for s in blocks.specs] == [f"model.layers.1.self_attn.{m}_proj" for m in "qv"]
-    (finding,) = coverage_findings(blocks)
-    assert "DoRA magnitude" in finding.evidence
-
-
-def test_case_37_a_target_that_matched_nothing_is_reported() -> None:
-    attached = attach_adapter(case_base(), str(CASES / "37-dora-layers-to-transform" / "adapter_typo"))
-    (finding,) = attached.findings
-    assert (finding.id, finding.figures["targets"]) == ("model.target_without_tensor", ["lm_head"])
-
-
-def test_case_39_a_pickle_of_tensors_loads_as_tensors_only() -> None:
-    attached = attach_adapter(case_base(), str(CASES / "39-adapter-bin-only" / "adapter"))
-    assert len(find_blocks(attached.model).specs) == 4
-
-
-def test_case_41_a_set_option_that_is_not_understood_is_reported_and_null_ones_are_not() -> None:
-    attached = attach_adapter(case_base(), str(CASES / "41-future-config-keys" / "adapter"))
-    (finding,) = attached.findings
-    assert (finding.id, finding.figures["key"]) == ("model.unknown_adapter_option", "use_bdlora")
-    assert len(find_blocks(attached.model).specs) == 4
