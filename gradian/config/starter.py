@@ -21,7 +21,10 @@ def _plain(value: Any) -> str:
     if isinstance(value, str):
         # Always quoted: a model may be called `a: b` or `1e5`.
         return yaml.safe_dump(value, default_style='"', allow_unicode=True, width=sys.maxsize).rstrip("\n")
-    # Numbers, null, lists and mappings read the same in JSON and in YAML.
+    if isinstance(value, float):
+        # JSON's 1e-05 is text in YAML 1.1, which wants 1.0e-05.
+        return yaml.safe_dump(value).splitlines()[0]
+    # Integers, null, lists and mappings read the same in JSON and in YAML.
     return json.dumps(value)
 
 

@@ -17,7 +17,8 @@ def test_the_page_is_what_the_schema_generates() -> None:
 
 def test_every_section_has_a_table_with_a_row_a_setting() -> None:
     made = tables()
-    assert list(made) == ["top level", "grads", "engine", "evaluation", "clustering", "train"]
+    sections = ["grads", "engine", "evaluation", "clustering", "train"]
+    assert list(made) == ["top level", *sections, "checks config", "checks data", "checks dynamics"]
     assert "| `lambda_override` | number or null | `null` |" in made["engine"]
     assert "| `module_filter` | text or null | `null` |" in made["grads"]
     assert (

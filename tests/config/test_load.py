@@ -170,3 +170,15 @@ def test_every_number_that_python_writes_is_read_back_from_yaml(scale: float) ->
     # `1e-05` has no point, and YAML 1.1 reads it as text.
     config = config_from_mapping(yaml.safe_load(f"engine:\n  lambda_scale: {scale!r}\n"))
     assert config.engine.lambda_scale == scale
+
+
+def test_a_section_inside_a_section_may_be_left_empty_or_set_by_a_dotted_key() -> None:
+    assert config_from_mapping({"checks": {"config": None}}) == Config()
+    config = config_from_mapping({"checks": {"config": None}}, {"checks.config.lr_high": 5e-4})
+    assert config.checks.config.lr_high == 5e-4
+
+
+def test_the_given_mapping_is_left_as_it_was() -> None:
+    given_settings = {"checks": {"config": {"lr_high": 5e-4}}}
+    config_from_mapping(given_settings, {"checks.config.lr_low": 1e-6})
+    assert given_settings == {"checks": {"config": {"lr_high": 5e-4}}}
