@@ -13,10 +13,12 @@ from gradian.checks.attribution import (
     CapabilityFacts,
     ClusterFacts,
     VerdictFacts,
+    culprit,
     is_diagnosed,
     verdict_findings,
 )
-from gradian.report.escape import visible
+from gradian.checks.defect_overlap import overlap_findings, overlaps
+from gradian.report.escape import quoted, visible
 from gradian.report.model import (
     Capability,
     Cluster,
@@ -40,6 +42,8 @@ TOP_EXAMPLES = 20
 """Rows that the report shows with an excerpt."""
 TOP_PER_ITEM = 3
 """Most harmful rows named for an eval item."""
+TOP_COMPARED = 5
+"""Most harmful rows that are compared with what the audit found."""
 
 
 def build_report(
@@ -93,7 +97,8 @@ def build_report(
         require_significant=require_significant,
         top_decile_share=top_decile_share(ranking),
     )
-    told = sorted([*verdict_findings(facts), *findings], key=lambda finding: finding.severity.rank)
+    matches = _defect_matches(facts, findings, examples, assignment, ranking) if is_diagnosed(facts) else ()
+    told = sorted([*verdict_findings(facts), *matches, *findings], key=lambda finding: finding.severity.rank)
     n = len(examples)
     return Report(
         gradian_version=__version__,
@@ -134,6 +139,21 @@ def top_decile_share(scores: FloatArray) -> float | None:
     if not (total > 0 and math.isfinite(total)):
         return None
     return float(harm[: max(1, math.ceil(len(harm) / 10))].sum()) / total
+
+
+def _defect_matches(
+    facts: VerdictFacts,
+    findings: Sequence[Finding],
+    examples: Sequence[Example],
+    assignment: Sequence[str],
+    ranking: FloatArray,
+) -> tuple[Finding, ...]:
+    harmful = {"most harmful rows": [examples[row].id for row in most_harmful(ranking, TOP_COMPARED)]}
+    accused = culprit(facts.clusters, facts.thresholds) if facts.clustered else None
+    if accused is not None:
+        members = [row for row, name in enumerate(assignment) if name == accused.id]
+        harmful[f"rows of cluster {quoted(accused.id)}"] = [examples[row].id for row in members]
+    return overlap_findings(overlaps(findings, harmful, len(examples)))
 
 
 def _capability_facts(result: CapabilityResult, ci_level: float) -> CapabilityFacts:

@@ -53,8 +53,13 @@ def visible(text: str, limit: int | None = EXCERPT) -> str:
     return "".join(kept) if len(head) == len(text) else "".join(kept).rstrip(" ") + "…"
 
 
+def is_visible(char: str) -> bool:
+    """Whether a character shows as itself: no control, format, private, unassigned, surrogate or blank one."""
+    return char.isprintable() and not _BLANK.match(char)
+
+
 def _shown(char: str) -> str:
-    if char.isprintable() and not _BLANK.match(char):
+    if is_visible(char):
         return char
     code = ord(char)
     if code <= 0xFF:

@@ -9,22 +9,23 @@ from gradian.report.escape import fenced, markdown_cell, markdown_code, markdown
 from gradian.report.model import Capability, Cluster, Engines, Excerpt, Item, Report, ReportedFinding
 from gradian.types import Severity
 
-_LABEL = 80
+LABEL = 80
+"""Longest id or name, in characters as shown."""
 _NAMED_ROWS = 10
 
 
 def render(report: Report) -> str:
     """Return the report as Markdown. Text from rows and models sits in code spans only."""
     title = (
-        f"# Gradian report: {markdown_code(report.capability.name, _LABEL)}"
+        f"# Gradian report: {markdown_code(report.capability.name, LABEL)}"
         if report.capability
         else "# Gradian report"
     )
     sections = [
         title,
-        _verdict(report),
+        summary_list(report.summary),
         _capability(report.capability) if report.capability else "",
-        _findings(report.findings),
+        findings_section(report.findings),
         _clusters(report.clusters, diagnosed=report.diagnosed),
         _top_examples(report),
         _items(report.items),
@@ -35,17 +36,18 @@ def render(report: Report) -> str:
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _verdict(report: Report) -> str:
-    first, *rest = [markdown_prose(line) for line in report.summary]
+def summary_list(lines: Sequence[str]) -> str:
+    """Return sentences as a list, the first one bold."""
+    first, *rest = [markdown_prose(line) for line in lines]
     return "\n".join([f"- **{first}**", *(f"- {line}" for line in rest)])
 
 
 def _capability(capability: Capability) -> str:
-    table = _table(
+    figures = table(
         ("metric", "base", "tuned", "delta", f"{_percent(capability.ci_level, 0)} CI", "items", "verdict"),
         [
             (
-                markdown_cell(capability.metric, _LABEL),
+                markdown_cell(capability.metric, LABEL),
                 _number(capability.base, ".4f"),
                 _number(capability.tuned, ".4f"),
                 f"**{_number(capability.delta, '+.4f')}**",
@@ -58,16 +60,17 @@ def _capability(capability: Capability) -> str:
     notes = [
         f"{capability.n_flipped} of {capability.n_items} items flipped from right to wrong;"
         f" {capability.n_already_failing} failed before the fine-tune too.",
-        f"Query: {markdown_code(capability.query_signal, _LABEL)}.",
+        f"Query: {markdown_code(capability.query_signal, LABEL)}.",
     ]
     if capability.mean_margin is not None:
         notes.append(f"Mean preference margin of the base model: {capability.mean_margin:+.2f} nats.")
     if capability.proxy_used:
         notes.append("The metric is a proxy (`proxy_used: true`).")
-    return f"## Capability\n\n{table}\n\n{' '.join(notes)}"
+    return f"## Capability\n\n{figures}\n\n{' '.join(notes)}"
 
 
-def _findings(findings: Sequence[ReportedFinding]) -> str:
+def findings_section(findings: Sequence[ReportedFinding]) -> str:
+    """Return the findings under a heading for each severity."""
     if not findings:
         return "## Findings\n\nNone."
     parts = ["## Findings"]
@@ -80,13 +83,13 @@ def _findings(findings: Sequence[ReportedFinding]) -> str:
 
 
 def _finding(finding: ReportedFinding) -> str:
-    lines = [f"- {markdown_code(finding.id, _LABEL)}: **{markdown_prose(finding.title)}**"]
+    lines = [f"- {markdown_code(finding.id, LABEL)}: **{markdown_prose(finding.title)}**"]
     if finding.evidence:
         lines.append(f"  - Evidence: {markdown_prose(finding.evidence)}")
     if finding.fix:
         lines.append(f"  - Fix: {markdown_prose(finding.fix)}")
     if finding.example_ids:
-        shown = ", ".join(markdown_code(name, _LABEL) for name in finding.example_ids[:_NAMED_ROWS])
+        shown = ", ".join(markdown_code(name, LABEL) for name in finding.example_ids[:_NAMED_ROWS])
         more = len(finding.example_ids) - _NAMED_ROWS
         lines.append(f"  - Examples: {shown}" + (f" and {more} more" if more > 0 else ""))
     return "\n".join(lines)
@@ -95,7 +98,7 @@ def _finding(finding: ReportedFinding) -> str:
 def _clusters(clusters: Sequence[Cluster], *, diagnosed: bool) -> str:
     if not clusters:
         return ""
-    table = _table(
+    listing = table(
         (
             "cluster",
             "label",
@@ -107,8 +110,8 @@ def _clusters(clusters: Sequence[Cluster], *, diagnosed: bool) -> str:
         ),
         [
             (
-                markdown_cell(cluster.id, _LABEL),
-                markdown_cell(cluster.label, _LABEL),
+                markdown_cell(cluster.id, LABEL),
+                markdown_cell(cluster.label, LABEL),
                 str(cluster.n),
                 _number(cluster.sum, "+.4g"),
                 _percent(cluster.share_of_negative, 1),
@@ -124,15 +127,15 @@ def _clusters(clusters: Sequence[Cluster], *, diagnosed: bool) -> str:
         [
             "## Clusters",
             f"Most harmful first. Negative degraded the capability, positive reinforced it.{caution}",
-            table,
+            listing,
             *excerpts,
         ]
     )
 
 
 def _excerpts(cluster: Cluster) -> str:
-    rows = [f"- {markdown_code(excerpt.id, _LABEL)}: {_row(excerpt)}" for excerpt in cluster.excerpts]
-    return "\n".join([f"Most negative rows of cluster {markdown_code(cluster.id, _LABEL)}:", "", *rows])
+    rows = [f"- {markdown_code(excerpt.id, LABEL)}: {_row(excerpt)}" for excerpt in cluster.excerpts]
+    return "\n".join([f"Most negative rows of cluster {markdown_code(cluster.id, LABEL)}:", "", *rows])
 
 
 def _row(excerpt: Excerpt) -> str:
@@ -150,9 +153,9 @@ def _top_examples(report: Report) -> str:
         target = markdown_cell(excerpt.target)
         rows.append(
             (
-                markdown_cell(example.id, _LABEL),
+                markdown_cell(example.id, LABEL),
                 str(example.row),
-                markdown_cell(example.cluster, _LABEL),
+                markdown_cell(example.cluster, LABEL),
                 _number(example.score, "+.4g"),
                 _number(example.predicted_loss_delta_if_removed, "+.4g"),
                 _number(example.relative_score, "+.4g"),
@@ -161,7 +164,7 @@ def _top_examples(report: Report) -> str:
         )
     head = ("example", "row", "cluster", "score", "predicted Δloss if removed", "relative", "the row")
     title = "Most harmful rows" if report.diagnosed else "Most negative rows (not a diagnosis)"
-    return f"## {title}\n\n{_table(head, rows)}"
+    return f"## {title}\n\n{table(head, rows)}"
 
 
 def _items(items: Sequence[Item]) -> str:
@@ -177,7 +180,7 @@ def _items(items: Sequence[Item]) -> str:
             "**yes**" if item.regressed else "no",
             _number(item.margin, "+.2f"),
             ", ".join(
-                f"{markdown_cell(harmful.id, _LABEL)} ({_number(harmful.score, '+.4g')})"
+                f"{markdown_cell(harmful.id, LABEL)} ({_number(harmful.score, '+.4g')})"
                 for harmful in item.most_harmful
             ),
         )
@@ -193,16 +196,16 @@ def _items(items: Sequence[Item]) -> str:
         "margin (nats)",
         "most negative rows",
     )
-    return f"## Eval items\n\n{_table(head, rows)}"
+    return f"## Eval items\n\n{table(head, rows)}"
 
 
 def _engines(engines: Engines) -> str:
-    cross = "none" if engines.cross_check is None else markdown_code(engines.cross_check, _LABEL)
+    cross = "none" if engines.cross_check is None else markdown_code(engines.cross_check, LABEL)
     return "\n".join(
         [
             "## Engines",
             "",
-            f"- Primary: {markdown_code(engines.primary, _LABEL)}, ranked by the {engines.ranked_by} score",
+            f"- Primary: {markdown_code(engines.primary, LABEL)}, ranked by the {engines.ranked_by} score",
             f"- Cross-check: {cross}, Spearman {_number(engines.spearman, '.3f') or 'undefined'}",
             f"- Raw against relative scores: Spearman {_number(engines.relative_spearman, '.3f') or 'undefined'}",
         ]
@@ -213,7 +216,7 @@ def _skipped(report: Report) -> str:
     if not report.skipped:
         return ""
     lines = [
-        f"- {markdown_code(entry.id, _LABEL)}: {markdown_prose(entry.reason)}" for entry in report.skipped
+        f"- {markdown_code(entry.id, LABEL)}: {markdown_prose(entry.reason)}" for entry in report.skipped
     ]
     return "\n".join(["## Skipped", "", *lines])
 
@@ -238,6 +241,7 @@ def _percent(value: float | None, decimals: int) -> str:
     return "" if value is None else f"{value:.{decimals}%}"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of cells that are Markdown already."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

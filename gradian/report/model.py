@@ -67,7 +67,9 @@ Text = Annotated[str, BeforeValidator(_text)]
 Data = Annotated[dict[str, Any], BeforeValidator(plain)]
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """A piece of a report: frozen, closed, documented by its attribute docstrings."""
+
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
@@ -77,7 +79,7 @@ class _Part(BaseModel):
     )
 
 
-class Capability(_Part):
+class Capability(Part):
     """How the capability changed between the base model and the tuned one."""
 
     name: Text
@@ -103,7 +105,7 @@ class Capability(_Part):
     """What the query gradient was in the end."""
 
 
-class Excerpt(_Part):
+class Excerpt(Part):
     """One training row, shortened to one visible line each way."""
 
     id: str
@@ -111,7 +113,7 @@ class Excerpt(_Part):
     target: Text
 
 
-class Cluster(_Part):
+class Cluster(Part):
     """Influence of a group of training rows on the capability."""
 
     id: Text
@@ -129,7 +131,7 @@ class Cluster(_Part):
     """The most harmful rows."""
 
 
-class ScoredExample(_Part):
+class ScoredExample(Part):
     """One training row. Positive score: it reinforced the capability; negative: it degraded it."""
 
     id: str
@@ -143,14 +145,14 @@ class ScoredExample(_Part):
     """Score divided by the norm of the row's own gradient."""
 
 
-class HarmfulExample(_Part):
+class HarmfulExample(Part):
     """A training row's score on one eval item."""
 
     id: str
     score: Number
 
 
-class Item(_Part):
+class Item(Part):
     """One eval item, what both models said, and which training rows hurt it."""
 
     id: str
@@ -167,7 +169,7 @@ class Item(_Part):
     """Most harmful first; empty where the item had no query of its own."""
 
 
-class ReportedFinding(_Part):
+class ReportedFinding(Part):
     """One thing that a check or the verdict has to say."""
 
     id: str
@@ -192,7 +194,7 @@ class ReportedFinding(_Part):
         )
 
 
-class Engines(_Part):
+class Engines(Part):
     """Which engines scored the rows, and how far the rankings agree."""
 
     primary: str
@@ -205,14 +207,14 @@ class Engines(_Part):
     """Which score orders examples and clusters."""
 
 
-class Skipped(_Part):
+class Skipped(Part):
     """Something that was not done, and why."""
 
     id: str
     reason: Text
 
 
-class Report(_Part):
+class Report(Part):
     """What Gradian has to say about one run."""
 
     schema_version: int = SCHEMA_VERSION

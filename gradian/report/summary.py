@@ -15,10 +15,17 @@ _TOLD = ("attribution.no_capability_target", "attribution.gate_failed", "attribu
 def summary_lines(facts: VerdictFacts, findings: Sequence[Finding]) -> tuple[str, ...]:
     """Return the summary: what invalidates the run, the change, the cluster, the hedges, the next step.
 
-    Without a regression beyond noise no cluster is named: the scores exist, the accusation does not.
+    Without a regression beyond noise no cluster is named: the scores exist, the accusation does not. Where every
+    row is about equally guilty, the setting that explains it comes before the change.
     """
     critical = [finding for finding in findings if finding.severity is Severity.CRITICAL]
     lines = [_critical(critical)] if critical else []
+    cause = _setup_cause(findings)
+    if cause and cause not in critical:
+        lines.append(
+            f"The set-up explains this better than any row: {cause.title.rstrip('.')} (`{cause.id}`), and every"
+            " cluster is about equally guilty."
+        )
     lines.append(_change(facts))
     if is_diagnosed(facts):
         lines.append(_cluster(facts, findings))
@@ -35,6 +42,19 @@ def _critical(critical: Sequence[Finding]) -> str:
         f"{len(critical)} critical issues invalidate or dominate this run: {titles}."
         " Fix these before interpreting anything else."
     )
+
+
+def _setup_cause(findings: Sequence[Finding]) -> Finding | None:
+    """Return the most severe finding on settings or logs when the influence is flat."""
+    if _by_id(findings, "attribution.flat_influence") is None:
+        return None
+    serious = (Severity.CRITICAL, Severity.HIGH, Severity.MEDIUM)
+    causes = [
+        finding
+        for finding in findings
+        if finding.id.startswith(("config.", "dynamics.")) and finding.severity in serious
+    ]
+    return min(causes, key=lambda finding: finding.severity.rank, default=None)
 
 
 def _change(facts: VerdictFacts) -> str:
@@ -124,7 +144,8 @@ def _next_step(facts: VerdictFacts, findings: Sequence[Finding], critical: Seque
         return refusal.fix if refusal else "measure the capability on more items."
     flat = _by_id(findings, "attribution.flat_influence")
     if flat:
-        return flat.fix
+        cause = _setup_cause(findings)
+        return f"{cause.fix.rstrip('.')}. {flat.fix}" if cause and cause.fix else flat.fix
     accused = culprit(facts.clusters, facts.thresholds) if facts.clustered else None
     if accused is None:
         return "Read the most harmful rows, drop those that are wrong, retrain from the same base model and measure again."

@@ -79,6 +79,20 @@ class TestOrder:
         high = Finding("config.overtraining", Severity.HIGH, "12 epochs")
         assert sum("`config.overtraining`" in line for line in lines(POISONED, high, high)) == 1
 
+    def test_a_setting_that_explains_flat_influence_comes_before_the_change(self) -> None:
+        epochs = Finding(
+            "config.overtraining", Severity.HIGH, "12 epochs over 800 rows", fix="Train 2 epochs."
+        )
+        weaker = Finding("config.no_warmup", Severity.MEDIUM, "No warmup")
+        first, second, *_, last = lines(EPOCHS, weaker, epochs)
+        assert first.startswith("The set-up explains this better than any row: 12 epochs over 800 rows")
+        assert "regressed" in second
+        assert last.startswith("Next: Train 2 epochs. Delete nothing")
+
+    def test_a_setting_does_not_lead_when_a_cluster_stands_out(self) -> None:
+        epochs = Finding("config.overtraining", Severity.MEDIUM, "3 epochs over 851 rows")
+        assert "regressed" in lines(POISONED, epochs)[0]
+
 
 class TestCluster:
     def test_a_rest_that_helped_is_said_to_be_harmless_instead_of_a_ratio(self) -> None:
