@@ -77,7 +77,6 @@ def family_config(family: str) -> PretrainedConfig:
 
 
 FAMILIES = ("llama", "qwen2", "mistral", "gemma", "gemma2", "gpt_neox", "gpt2")
-EXPERT_FAMILIES = ("mixtral", "qwen2_moe")
 
 
 def tiny_base(family: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
@@ -115,7 +114,7 @@ def tiny_lora(
     """Return a random model with a random, non-zero adapter (B would start at zero).
 
     Args:
-        family: one of FAMILIES or EXPERT_FAMILIES.
+        family: one of FAMILIES, or mixtral or qwen2_moe, whose experts are fused.
         dtype: of the base.
         lora_dtype: of A and B; None leaves PEFT's choice.
         lora: LoraConfig settings; all linear layers and dropout by default.

@@ -323,5 +323,6 @@ def attach_adapter(base: Any, adapter_path: str) -> Attached:
             fix="check that the base model is the one the adapter was trained on, and that the file is whole",
         )
     places = {name.removeprefix(_PREFIX).replace(".base_layer", ""): name for name in model.state_dict()}
-    base_values = {places[name]: value for name, value in originals.items()}
+    # A module under modules_to_save is not overwritten: PEFT keeps the tuned copy beside the original.
+    base_values = {places[name]: value for name, value in originals.items() if name in places}
     return Attached(model, base_values, tuple(findings))

@@ -92,8 +92,9 @@ class LoadedModel:
 def freeze_for_gradients(model: Any) -> None:
     """Put a model into the state that gradient capture needs; changes it in place.
 
-    Eval mode (dropout off), every parameter frozen, and gradient checkpointing off: a checkpointed segment is
-    run twice, and a reentrant one under frozen embeddings gives gradients of zero.
+    Eval mode (dropout off), every parameter frozen, and gradient checkpointing off. transformers checkpoints in
+    training mode only, so in eval mode its flag saves no memory; switching the flag off keeps that true of model
+    code that asks the flag alone, where a reentrant segment under frozen embeddings would have no gradient.
     """
     model.eval()
     for parameter in model.parameters():

@@ -126,11 +126,26 @@ def _kind(name: str) -> str:
     return next((kind for part, kind in kinds if part in name), "other")
 
 
+def _bare_parameter_kinds(model: nn.Module) -> dict[str, str]:
+    """Kinds by prefix of the LoRA that sits on parameters without a layer of their own."""
+    from peft.tuners.lora.layer import ParamWrapper
+
+    return {
+        f"{name}.": "LoRA on fused experts" if module.get_param().dim() == 3 else "LoRA on a bare parameter"
+        for name, module in model.named_modules()
+        if isinstance(module, ParamWrapper)
+    }
+
+
 def _count_by_kind(model: Any, pairs: tuple[LoraPair, ...]) -> dict[str, int]:
+    bare = _bare_parameter_kinds(model)
     covered = {id(weight) for pair in pairs for weight in (pair.a.weight, pair.b.weight)}
     counts = {"lora": 0}
     for name, parameter in trained_parameters(model).items():
-        kind = "lora" if id(parameter) in covered else _kind(name)
+        if id(parameter) in covered:
+            kind = "lora"
+        else:
+            kind = next((kind for prefix, kind in bare.items() if name.startswith(prefix)), _kind(name))
         counts[kind] = counts.get(kind, 0) + parameter.numel()
     return counts
 

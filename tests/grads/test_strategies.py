@@ -10,6 +10,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from gradian.config.schema import GradsConfig
 from gradian.data.collate import pad_batch
@@ -20,53 +21,20 @@ from gradian.grads.strategy import STRATEGIES
 from gradian.model.load import LoadedModel
 from gradian.model.lora import find_blocks, lora_pairs
 from gradian.types import EncodedExample
+from tests.grads.agreement import (
+    LENGTHS,
+    agreement,
+    collected,
+    largest_difference,
+    models_own_gradients,
+    variant_settings,
+)
 from tests.tiny_models import FAMILIES, loaded_from, random_examples, tiny_base, tiny_lora
 from tests.tolerances import STRATEGIES as TOLERANCE
 
-LENGTHS = [7, 12, 3, 9, 12]
-
-
-def models_own_gradients(loaded: LoadedModel, encoded: list[EncodedExample]) -> list[Tensor]:
-    """Per block [n, d_l]: autograd through `model(labels=)` with all logits, batch of one, no padding."""
-    weights = [w for pair in lora_pairs(loaded.model) for w in (pair.a.weight, pair.b.weight)]
-    rows = []
-    for example in encoded:
-        ids = torch.from_numpy(example.input_ids)[None]
-        labels = torch.where(torch.from_numpy(example.supervised)[None], ids, -100)
-        for weight in weights:
-            weight.requires_grad_(True)
-        loss = loaded.model(input_ids=ids, labels=labels, use_cache=False).loss
-        grads = torch.autograd.grad(loss, weights)
-        for weight in weights:
-            weight.requires_grad_(False)
-        rows.append([g.float().flatten() for g in grads])
-    stacked = [torch.stack(parts) for parts in zip(*rows, strict=True)]
-    return [torch.cat([a, b], dim=1) for a, b in zip(stacked[::2], stacked[1::2], strict=True)]
-
-
-def collected(loaded: LoadedModel, encoded: list[EncodedExample], **settings: Any) -> list[Tensor]:
-    return GradientCollector(loaded, GradsConfig(**settings), 0).gradients(encoded)
-
-
-def largest_difference(found: list[Tensor], oracle: list[Tensor]) -> float:
-    """Over examples and blocks, ||found - oracle|| / ||oracle||."""
-    differences = [((f - o).norm(dim=1) / o.norm(dim=1)).max() for f, o in zip(found, oracle, strict=True)]
-    assert all(bool((o.norm(dim=1) > 0).all()) for o in oracle)
-    return float(torch.stack(differences).max())
-
-
-def variant_settings(variant: str, family: str) -> dict[str, Any]:
-    attention = {"gpt2": "c_attn", "gpt_neox": "query_key_value"}.get(family, "q_proj")
-    down = {"gpt2": "c_fc", "gpt_neox": "dense_4h_to_h"}.get(family, "down_proj")
-    return {
-        "plain": {},
-        "rslora": {"use_rslora": True},
-        "rank_pattern": {"rank_pattern": {attention: 5}, "alpha_pattern": {down: 9}},
-    }[variant]
-
 
 @pytest.mark.parametrize("strategy", ["hooks", "loop", "vmap"])
-@pytest.mark.parametrize("variant", ["plain", "rslora", "rank_pattern"])
+@pytest.mark.parametrize("variant", ["plain", "rslora", "rank_pattern", "both"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_float32_gradients_are_those_of_the_models_own_loss(
     family: str, variant: str, strategy: str, record_property: Callable[[str, object], None]
@@ -85,22 +53,16 @@ def test_float32_gradients_are_those_of_the_models_own_loss(
 def test_bfloat16_gradients_are_as_close_to_float32_as_the_loops_are(
     family: str, lora_dtype: torch.dtype, record_property: Callable[[str, object], None]
 ) -> None:
-    loaded = tiny_lora(family, torch.bfloat16, lora_dtype)
-    encoded = random_examples(LENGTHS)
-    loop, hooks, vmap = (
-        collected(loaded, encoded, strategy=strategy, batch_size=3) for strategy in ("loop", "hooks", "vmap")
-    )
-    loaded.model.float()
-    exact = collected(loaded, encoded, strategy="loop", batch_size=1)
-    record_property(f"{family} LoRA {lora_dtype} hooks against loop", largest_difference(hooks, loop))
-    record_property(f"{family} LoRA {lora_dtype} loop against float32", largest_difference(loop, exact))
-    record_property(f"{family} LoRA {lora_dtype} vmap against float32", largest_difference(vmap, exact))
-    assert largest_difference(hooks, loop) <= TOLERANCE[torch.bfloat16]
+    found = agreement(family, torch.bfloat16, "both", lora_dtype)
+    record_property(f"{family} LoRA {lora_dtype} hooks against loop", found.hooks)
+    record_property(f"{family} LoRA {lora_dtype} vmap against loop", found.vmap)
+    record_property(f"{family} LoRA {lora_dtype} loop against float32", found.truth["loop"])
+    assert found.hooks <= TOLERANCE[torch.bfloat16]
     # vmap batches its matmuls in another way, so it rounds elsewhere: just as far from the truth.
-    noise = largest_difference(loop, exact)
+    noise = found.truth["loop"]
     assert noise < 0.3
-    assert largest_difference(hooks, exact) <= 1.2 * noise
-    assert largest_difference(vmap, exact) <= 2.0 * noise
+    assert found.truth["hooks"] <= 1.2 * noise
+    assert found.truth["vmap"] <= 2.0 * noise
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2"])
@@ -124,13 +86,19 @@ def test_a_finite_difference_of_one_weight_is_its_gradient(family: str) -> None:
         )
 
 
+@pytest.mark.parametrize("strategy", ["hooks", "vmap"])
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
-def test_the_batch_size_changes_no_gradient(batch_size: int) -> None:
+def test_the_batch_size_changes_no_gradient(
+    batch_size: int, strategy: str, record_property: Callable[[str, object], None]
+) -> None:
     loaded = tiny_lora("llama")
-    encoded = random_examples(LENGTHS)
+    encoded = random_examples([*LENGTHS, 5, 8, 1 + max(LENGTHS)])
     oracle = collected(loaded, encoded, strategy="loop", batch_size=1)
-    found = collected(loaded, encoded, batch_size=batch_size)
-    assert largest_difference(found, oracle) <= TOLERANCE[torch.float32]
+    difference = largest_difference(
+        collected(loaded, encoded, strategy=strategy, batch_size=batch_size), oracle
+    )
+    record_property(f"{strategy} batch size {batch_size}", difference)
+    assert difference <= TOLERANCE[torch.float32]
 
 
 @pytest.mark.parametrize("strategy", ["hooks", "vmap"])
@@ -142,18 +110,24 @@ def test_in_float64_batching_changes_nothing_but_the_last_bits(strategy: str) ->
     assert largest_difference(collected(loaded, encoded, strategy=strategy, batch_size=8), oracle) <= 1e-7
 
 
-def test_the_order_of_the_examples_changes_no_gradient() -> None:
+def test_the_order_of_the_examples_changes_no_gradient(
+    record_property: Callable[[str, object], None],
+) -> None:
     loaded = tiny_lora("qwen2")
     encoded = random_examples(LENGTHS)
     order = [3, 0, 4, 2, 1]
     ordered = collected(loaded, encoded, batch_size=2)
     shuffled = collected(loaded, [encoded[i] for i in order], batch_size=2)
-    assert largest_difference(shuffled, [block[order] for block in ordered]) <= TOLERANCE[torch.float32]
+    difference = largest_difference(shuffled, [block[order] for block in ordered])
+    record_property("shuffled against ordered", difference)
+    assert difference <= TOLERANCE[torch.float32]
 
 
 @pytest.mark.parametrize("strategy", ["hooks", "loop"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_padding_on_the_left_changes_no_gradient(family: str, strategy: str) -> None:
+def test_padding_on_the_left_changes_no_gradient(
+    family: str, strategy: str, record_property: Callable[[str, object], None]
+) -> None:
     loaded = tiny_lora(family)
     encoded = random_examples(LENGTHS)
     blocks = find_blocks(loaded.model)
@@ -166,7 +140,9 @@ def test_padding_on_the_left_changes_no_gradient(family: str, strategy: str) -> 
         )
         for side in ("left", "right")
     )
-    assert largest_difference(left.blocks, right.blocks) <= TOLERANCE[torch.float32]
+    difference = largest_difference(left.blocks, right.blocks)
+    record_property(f"{family} {strategy} left against right padding", difference)
+    assert difference <= TOLERANCE[torch.float32]
 
 
 def test_more_padding_changes_no_gradient() -> None:
@@ -178,17 +154,50 @@ def test_more_padding_changes_no_gradient() -> None:
     assert largest_difference([block[:2] for block in together], alone) <= TOLERANCE[torch.float32]
 
 
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable")
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_gradient_checkpointing_changes_no_gradient(reentrant: bool) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_checkpointing_that_was_on_for_training_changes_no_bit(family: str, reentrant: bool) -> None:
     encoded = random_examples(LENGTHS)
-    plain = collected(tiny_lora("llama"), encoded)
-    loaded = tiny_lora("llama")
-    loaded.model.base_model.model.train()
-    loaded.model.base_model.model._set_gradient_checkpointing(
-        True, lambda f, *args: torch.utils.checkpoint.checkpoint(f, *args, use_reentrant=reentrant)
-    )
+    plain = collected(tiny_lora(family), encoded)
+    loaded = tiny_lora(family)
+    base = loaded.model.get_base_model()
+    base.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    base.train()
+    assert any(getattr(module, "gradient_checkpointing", False) for module in base.modules())
     checkpointed = collected(loaded, encoded)
     assert all(torch.equal(a, b) for a, b in zip(checkpointed, plain, strict=True))
+
+
+class Checkpointed(nn.Module):
+    """A layer that checkpoints itself whatever the model's mode and flags, as some models' own code does."""
+
+    def __init__(self, inner: nn.Module, reentrant: bool) -> None:
+        super().__init__()
+        self.inner, self.reentrant = inner, reentrant
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        out: Tensor = checkpoint(self.inner, hidden, use_reentrant=self.reentrant)
+        return out
+
+
+@pytest.mark.parametrize("strategy", ["hooks", "loop"])
+def test_a_layer_that_always_checkpoints_itself_is_exact(strategy: str) -> None:
+    encoded = random_examples(LENGTHS)
+    base = tiny_base("llama")
+    base.model.layers[0].mlp = Checkpointed(base.model.layers[0].mlp, reentrant=False)
+    loaded = with_lora(base, target_modules="all-linear")
+    found = collected(loaded, encoded, strategy=strategy, batch_size=3)
+    assert largest_difference(found, models_own_gradients(loaded, encoded)) <= TOLERANCE[torch.float32]
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+def test_a_layer_that_always_checkpoints_itself_reentrantly_is_refused_not_zero() -> None:
+    base = tiny_base("llama")
+    base.model.layers[0].mlp = Checkpointed(base.model.layers[0].mlp, reentrant=True)
+    loaded = with_lora(base, target_modules=r".*mlp.*_proj")
+    with pytest.raises(GradientError, match="did not run as a module"):
+        collected(loaded, random_examples(LENGTHS))
 
 
 def test_a_sum_is_the_mean_times_the_number_of_targets() -> None:
@@ -232,13 +241,6 @@ def test_lora_on_the_head_and_tied_embeddings_is_exact(family: str) -> None:
     for strategy in ("hooks", "loop", "vmap"):
         found = collected(loaded, encoded, strategy=strategy, batch_size=3)
         assert largest_difference(found, oracle) <= TOLERANCE[torch.float32], strategy
-
-
-def test_dora_directions_have_the_gradient_that_training_gives_them() -> None:
-    loaded = tiny_lora("llama", use_dora=True)
-    encoded = random_examples(LENGTHS)
-    oracle = models_own_gradients(loaded, encoded)
-    assert largest_difference(collected(loaded, encoded, batch_size=3), oracle) <= TOLERANCE[torch.float32]
 
 
 def test_capture_leaves_no_hook_and_no_gradient_behind() -> None:

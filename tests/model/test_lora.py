@@ -1,15 +1,10 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-import torch
-from peft import LoraConfig, get_peft_model
-from transformers import MixtralConfig, MixtralForCausalLM
+from peft import LoraConfig
 
 from gradian.errors import NoLoraBlocksError
 from gradian.model.lora import coverage_findings, find_blocks, lora_pairs, trained_parameters
-from gradian.types import Severity
 from tests.tiny_models import FAMILIES, tiny_base, tiny_lora
 
 # Linear layers of one transformer block, by family.
@@ -73,98 +68,6 @@ def test_a_model_without_an_adapter_has_no_blocks() -> None:
 def test_an_adapter_on_embeddings_alone_has_no_blocks() -> None:
     with pytest.raises(NoLoraBlocksError, match="embeddings"):
         find_blocks(tiny_lora("llama", target_modules=["embed_tokens"]).model)
-
-
-def trainable_at_training_time(family: str, **lora: Any) -> int:
-    """What PEFT itself would train, counted before anything is frozen."""
-    model = get_peft_model(tiny_base(family), LoraConfig(task_type="CAUSAL_LM", **lora))
-    return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
-# (family, LoraConfig settings, what is not covered)
-PARTIAL: dict[str, tuple[str, dict[str, Any], set[str]]] = {
-    "dora": ("llama", {"use_dora": True, "target_modules": "all-linear"}, {"DoRA magnitude"}),
-    "modules_to_save": (
-        "llama",
-        {"modules_to_save": ["lm_head"], "target_modules": ["q_proj"]},
-        {"modules_to_save"},
-    ),
-    "embeddings": ("llama", {"target_modules": ["q_proj", "embed_tokens"]}, {"LoRA on embeddings"}),
-    "bias lora_only": ("gpt_neox", {"bias": "lora_only", "target_modules": ["query_key_value"]}, {"bias"}),
-    "bias all": ("gpt_neox", {"bias": "all", "target_modules": ["query_key_value"]}, {"bias"}),
-    "lora_bias": ("llama", {"lora_bias": True, "target_modules": ["q_proj"]}, {"bias"}),
-    "trainable tokens": (
-        "llama",
-        {"trainable_token_indices": [3, 4], "target_modules": ["q_proj"]},
-        {"trainable tokens"},
-    ),
-    "lm_head": ("llama", {"target_modules": ["q_proj", "lm_head"]}, set()),
-    "layers_to_transform": ("llama", {"target_modules": ["q_proj"], "layers_to_transform": [1]}, set()),
-    "regex": ("llama", {"target_modules": r".*layers\.0\..*(q|v)_proj"}, set()),
-}
-
-
-@pytest.mark.filterwarnings("ignore:`lora_bias=True` was passed")
-@pytest.mark.parametrize("name", PARTIAL)
-def test_coverage_counts_exactly_what_peft_trains(name: str, record_property: Any) -> None:
-    family, lora, missed = PARTIAL[name]
-    lora = {"r": 3, **lora}
-    blocks = find_blocks(tiny_lora(family, **lora).model)
-    assert sum(blocks.trainable.values()) == trainable_at_training_time(family, **lora)
-    assert set(blocks.trainable) - {"lora"} == missed
-    assert blocks.trainable["lora"] == sum(spec.size for spec in blocks.specs)
-    record_property(f"coverage {name}", blocks.coverage)
-    findings = coverage_findings(blocks)
-    assert [f.id for f in findings] == ["attribution.partial_coverage"] * bool(missed)
-    for finding in findings:
-        expected = Severity.HIGH if blocks.coverage < 0.5 else Severity.MEDIUM
-        assert finding.severity == expected
-        assert all(kind in finding.evidence for kind in missed)
-
-
-def test_a_whole_head_beside_a_small_lora_is_high() -> None:
-    (finding,) = coverage_findings(
-        find_blocks(tiny_lora("llama", modules_to_save=["lm_head"], target_modules=["q_proj"]).model)
-    )
-    assert finding.severity == Severity.HIGH
-    assert 0 < finding.figures["coverage"] < 0.5
-
-
-def mixtral() -> Any:
-    config = MixtralConfig(
-        vocab_size=67,
-        hidden_size=24,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        num_local_experts=4,
-        num_experts_per_tok=2,
-        max_position_embeddings=64,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return MixtralForCausalLM(config)
-
-
-def test_fused_experts_are_reported_not_attributed(record_property: Any) -> None:
-    base = mixtral()
-    fused = [name for name, p in base.named_parameters() if p.dim() == 3]
-    if not fused:
-        pytest.skip("this transformers keeps Mixtral's experts as linear layers")
-    config = LoraConfig(
-        r=2,
-        target_modules=["q_proj"],
-        target_parameters=[".".join(name.split(".")[-3:]) for name in fused],
-        task_type="CAUSAL_LM",
-    )
-    model = get_peft_model(base, config)
-    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    blocks = find_blocks(model)
-    assert [spec.name for spec in blocks.specs] == ["model.layers.0.self_attn.q_proj"]
-    assert sum(blocks.trainable.values()) == trainable
-    record_property("coverage fused experts", blocks.coverage)
-    assert [f.id for f in coverage_findings(blocks)] == ["attribution.partial_coverage"]
 
 
 def test_two_adapters_count_the_active_one_only() -> None:
