@@ -38,6 +38,7 @@ class Audit:
         max_seq_length: where training cut the rows, in tokens.
         base_model: the model that the user says was fine-tuned.
         limits: the thresholds.
+        rows: the training rows as `encoder` encodes them, where that was done already.
         progress: called with the number of rows encoded.
     """
 
@@ -48,6 +49,7 @@ class Audit:
     max_seq_length: int | None = None
     base_model: str | None = None
     limits: ChecksConfig = field(default_factory=ChecksConfig)
+    rows: tuple[EncodedExample, ...] | None = None
     progress: Callable[[int], None] | None = None
 
     @property
@@ -77,7 +79,7 @@ class Audit:
 
         if self.encoder is None:
             raise CannotTell("there is no tokenizer")
-        return encode_all(self.encoder, self.examples, self.progress)
+        return self.rows if self.rows is not None else encode_all(self.encoder, self.examples, self.progress)
 
     @cached_property
     def token_counts(self) -> IntArray:
@@ -122,10 +124,12 @@ class SkippedCheck:
     Attributes:
         id: the check.
         reason: what is missing, with the flag that would give it.
+        missing: the inputs that were not given; empty where they were there but did not say.
     """
 
     id: str
     reason: str
+    missing: tuple[Need, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ def run_audit(audit: Audit, checks: Sequence[Check] | None = None) -> AuditResul
     for entry in all_checks() if checks is None else checks:
         missing = [need for need in entry.needs if not audit.has(need)]
         if missing:
-            skipped.append(SkippedCheck(entry.id, _needs(missing)))
+            skipped.append(SkippedCheck(entry.id, _needs(missing), tuple(missing)))
             continue
         try:
             made = tuple(_own(entry, entry.judge(audit)))

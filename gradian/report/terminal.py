@@ -11,13 +11,14 @@ from gradian.report.escape import visible
 from gradian.report.model import Cluster, Report, ReportedFinding
 from gradian.types import Severity
 
-_STYLES = {
+STYLES = {
     Severity.CRITICAL: "bold red",
     Severity.HIGH: "red",
     Severity.MEDIUM: "yellow",
     Severity.LOW: "cyan",
     Severity.INFO: "dim",
 }
+"""How each severity is coloured."""
 _CLUSTERS = 8
 
 
@@ -28,7 +29,7 @@ def render(report: Report) -> RenderableType:
     the console's business.
     """
     parts: list[RenderableType] = [
-        _bullet(line, "bold" if number == 0 else "") for number, line in enumerate(report.summary)
+        bullet(line, "bold" if number == 0 else "") for number, line in enumerate(report.summary)
     ]
     if report.clusters:
         parts += [Text(), _clusters(report.clusters)]
@@ -37,7 +38,8 @@ def render(report: Report) -> RenderableType:
     return Group(*parts)
 
 
-def _bullet(line: str, style: str) -> RenderableType:
+def bullet(line: str, style: str) -> RenderableType:
+    """Return one sentence as a list item."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=1)
     grid.add_column(overflow="fold")
@@ -65,7 +67,7 @@ def _clusters(clusters: tuple[Cluster, ...]) -> RenderableType:
 
 
 def _finding(finding: ReportedFinding) -> RenderableType:
-    head = Text(f"{finding.severity.value:<8} ", _STYLES[finding.severity])
+    head = Text(f"{finding.severity.value:<8} ", STYLES[finding.severity])
     head.append(visible(finding.id, 80), "bold")
     lines: list[RenderableType] = [head, Padding(Text(visible(finding.title, None)), (0, 0, 0, 2))]
     if finding.fix:

@@ -3,31 +3,66 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from gradian.errors import ConfigError
 from gradian.report import jsonfile, markdown
+from gradian.report.audit import markdown as audit_markdown
+from gradian.report.audit.model import AuditReport
 from gradian.report.model import Report
+
+
+def check_writable(folder: str | os.PathLike[str]) -> None:
+    """Create `folder` and try a file in it, so that hours of work do not end in a report without a place.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        _replace(target / "writable", "")
+        (target / "writable").unlink()
+    except OSError as error:
+        raise _unwritable(target, error) from None
 
 
 def write_report(report: Report, folder: str | os.PathLike[str]) -> list[Path]:
     """Write `report.json` and `report.md` into `folder`, creating it, and return their paths.
 
-    A reader never sees half a file: each is written beside its place and renamed. Raises ConfigError
-    when the folder cannot be written.
+    Raises:
+        ConfigError: the folder cannot be written.
     """
+    return _write(folder, {"report.json": jsonfile.render(report), "report.md": markdown.render(report)})
+
+
+def write_audit(report: AuditReport, folder: str | os.PathLike[str]) -> list[Path]:
+    """Write `audit.json` and `audit.md` into `folder`, creating it, and return their paths.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    return _write(folder, {"audit.json": jsonfile.render(report), "audit.md": audit_markdown.render(report)})
+
+
+def _write(folder: str | os.PathLike[str], contents: Mapping[str, str]) -> list[Path]:
+    # A reader never sees half a file: each is written beside its place and renamed.
     target = Path(folder)
-    contents = {"report.json": jsonfile.render(report), "report.md": markdown.render(report)}
     try:
         target.mkdir(parents=True, exist_ok=True)
         return [_replace(target / name, text) for name, text in contents.items()]
     except OSError as error:
-        raise ConfigError(
-            "the report cannot be written",
-            where=str(target),
-            found=error.strerror or str(error),
-            fix="choose another folder with --out",
-        ) from error
+        raise _unwritable(target, error) from error
+
+
+def _unwritable(target: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        "the report cannot be written",
+        where=str(target),
+        found=error.strerror or str(error),
+        fix="choose another folder with --out",
+    )
 
 
 def _replace(path: Path, text: str) -> Path:

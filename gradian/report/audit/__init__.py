@@ -1,0 +1,1 @@
+"""The audit's report: one typed value, and its renderers."""
