@@ -1,0 +1,94 @@
+"""The benchmarks run, measure what they say, and refuse to measure what disagrees."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+CPU = torch.device("cpu")
+QUICK = ["--quick", "--repeats", "1"]
+FIGURES = {"case", "ours_s", "baseline_s", "ratio", "ours_peak_bytes", "baseline_peak_bytes"}
+CASES = {
+    "bench_loss": [
+        "supervised 20% vocab 128k, against gather then upcast",
+        "supervised 20% vocab 128k, against full logits",
+    ],
+    "bench_index": [
+        "supervised 20% vocab 8k",
+        "supervised 20% vocab 8k, index on disk",
+        "supervised 100% vocab 8k",
+        "supervised 20% vocab 128k",
+        "supervised 20% vocab 128k, index on disk",
+        "supervised 100% vocab 128k",
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+def benchmarks_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As running one of them puts its folder there."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_benchmark_writes_one_row_a_case(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.json"
+    assert import_module(name).main([*QUICK, "--json", str(file)]) == 0
+    rows = json.loads(file.read_text())
+    assert [row["case"] for row in rows] == CASES[name]
+    for row in rows:
+        assert set(row) == FIGURES
+        assert row["ratio"] == row["ours_s"] / row["baseline_s"]
+        assert min(row[key] for key in FIGURES - {"case"}) > 0
+    assert "CPU threads" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_disagrees_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = import_module(name)
+    if name == "bench_loss":
+        right = module.VARIANTS["full logits"]
+        monkeypatch.setitem(module.VARIANTS, "full logits", lambda model, batch: 1.001 * right(model, batch))
+    else:
+        right = module.train_pass
+        monkeypatch.setattr(
+            module, "train_pass", lambda *args: [1.001 * gradient for gradient in right(*args)]
+        )
+    assert module.main(QUICK) == 1
+    printed = capsys.readouterr()
+    assert "differ" in printed.err
+    assert printed.out == ""
+
+
+def test_peak_bytes_is_what_was_held_at_once() -> None:
+    peak_bytes = import_module("side_by_side").peak_bytes
+    before = torch.zeros(500_000)
+
+    def run() -> None:
+        for _ in range(3):
+            a = torch.zeros(300_000)
+            b = a + 1
+            del a, b
+        torch.zeros(100_000)
+        before.set_()
+
+    # The other bytes are scalars.
+    assert 0 <= peak_bytes(run, CPU) - 2 * 300_000 * 4 < 64
+
+
+@pytest.mark.parametrize(("figure", "verdict"), [(0.59, "met"), (0.61, "MISSED"), (float("nan"), "MISSED")])
+@pytest.mark.parametrize("measure", ["time", "peak"])
+def test_a_missed_goal_is_said(measure: str, figure: float, verdict: str) -> None:
+    module = import_module("side_by_side")
+    time, peak = (figure, 5.0) if measure == "time" else (5.0, figure)
+    rows = [module.Row("other", 1, 1, 9, 9, 1), module.Row("one", time, 1, time, peak, 1)]
+    assert f"goal {verdict}: one" in module.Goal("one", measure, 0.6).sentence(rows)
