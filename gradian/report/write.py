@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gradian.errors import ConfigError
 from gradian.report import jsonfile, markdown
-from gradian.report.audit import markdown as audit_markdown
+from gradian.report.audit.markdown import render as audit_markdown
 from gradian.report.audit.model import AuditReport
 from gradian.report.model import Report
 
@@ -43,7 +43,7 @@ def write_audit(report: AuditReport, folder: str | os.PathLike[str]) -> list[Pat
     Raises:
         ConfigError: the folder cannot be written.
     """
-    return _write(folder, {"audit.json": jsonfile.render(report), "audit.md": audit_markdown.render(report)})
+    return _write(folder, {"audit.json": jsonfile.render(report), "audit.md": audit_markdown(report)})
 
 
 def _write(folder: str | os.PathLike[str], contents: Mapping[str, str]) -> list[Path]:

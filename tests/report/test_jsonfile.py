@@ -10,6 +10,7 @@ from gradian.report import jsonfile
 from gradian.types import Example, Message
 
 from . import samples
+from .audit.samples import attacked as attacked_audit
 from .golden import assert_golden
 from .hostile import TEXTS
 
@@ -70,3 +71,13 @@ def test_hostile_rows_give_a_valid_file(prompt: str, target: str) -> None:
     data = json.loads(jsonfile.render(report).encode("utf-8"))
     assert data["examples"][0]["id"] == "a-0"
     assert len(data["top_examples"][0]["target"]) <= 200
+
+
+@settings(max_examples=30, deadline=None)
+@given(TEXTS)
+def test_nothing_hidden_and_no_tag_stands_in_the_file_and_every_value_reads_back(text: str) -> None:
+    audit = attacked_audit(text or "x")
+    written = jsonfile.render(audit)
+    assert all(char.isprintable() or char == "\n" for char in written)
+    assert "<" not in written
+    assert json.loads(written) == audit.model_dump(mode="json")

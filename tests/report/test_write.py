@@ -6,9 +6,11 @@ import pytest
 
 from gradian.errors import ConfigError
 from gradian.report import jsonfile, markdown
-from gradian.report.write import write_report
+from gradian.report.audit import markdown as audit_markdown
+from gradian.report.write import write_audit, write_report
 
 from . import samples
+from .audit.samples import faulty
 from .hostile import EVERYTHING
 from .test_markdown import attacked
 
@@ -52,3 +54,12 @@ def test_a_folder_that_cannot_be_made_is_the_users_error_and_leaves_no_partial_f
     with pytest.raises(ConfigError):
         write_report(samples.poisoned(), tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.json", "report.md"]
+
+
+def test_an_audit_is_written_under_its_own_names(tmp_path: Path) -> None:
+    write_report(samples.poisoned(), tmp_path)
+    paths = write_audit(faulty(), tmp_path)
+    assert [path.name for path in paths] == ["audit.json", "audit.md"]
+    assert paths[0].read_bytes() == jsonfile.render(faulty()).encode()
+    assert paths[1].read_bytes() == audit_markdown.render(faulty()).encode()
+    assert len(list(tmp_path.iterdir())) == 4

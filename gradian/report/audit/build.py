@@ -75,7 +75,13 @@ def dataset_read(dataset: Dataset) -> DatasetRead:
 
 def run_read(run: RunArtifact) -> RunRead:
     """Return the reported form of a run folder."""
-    recorded = {field.name: getattr(run.hyper, field.name) for field in fields(run.hyper)}
+    # The record's own defaults are no settings of the run, unless it says where they are from.
+    recorded = {
+        field.name: getattr(run.hyper, field.name)
+        for field in fields(run.hyper)
+        if field.name in run.sources or getattr(run.hyper, field.name) != field.default
+    }
+    recorded["base_model"] = run.base_model
     lora = {name: value for name, value in asdict(run.lora).items() if name != "raw"} if run.lora else {}
     return RunRead(
         folder=str(run.folder),

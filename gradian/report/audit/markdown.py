@@ -90,7 +90,11 @@ def _run(run: RunRead) -> str:
             )
         )
     rows = [
-        (markdown_cell(s.name, LABEL), markdown_cell(_written(s.value)), markdown_cell(s.source or "?"))
+        (
+            markdown_cell(s.name, LABEL),
+            markdown_cell(_written(s.value)),
+            "" if s.source is None else markdown_cell(s.source),
+        )
         for s in run.settings
     ]
     rows += [
@@ -98,8 +102,6 @@ def _run(run: RunRead) -> str:
         for name, value in run.lora.items()
         if value is not None and value is not False and value != []
     ]
-    if run.base_model is not None:
-        rows.append(("`base_model`", markdown_cell(run.base_model), "`adapter_config.json`"))
     rows += [
         (markdown_cell(f"version of {name}", LABEL), markdown_cell(_written(value)), "")
         for name, value in run.versions.items()
