@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from gradian.config.schema import Config
+from gradian.config.yamltext import YamlError, parse_yaml
 from gradian.errors import ConfigError
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """SafeLoader (no Python tags) that refuses a key given twice instead of keeping the last."""
-
-
-def _mapping_with_unique_keys(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[Hashable, Any]:
-    seen: set[Any] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if isinstance(key, Hashable) and key in seen:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {key!r} is given twice", key_node.start_mark
-            )
-        if isinstance(key, Hashable):
-            seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-_UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_with_unique_keys)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -49,13 +29,10 @@ def _read(path: Path) -> dict[str, Any]:
             "the config file cannot be read", where=str(path), found=str(error), expected="UTF-8 YAML"
         ) from None
     try:
-        data = yaml.load(text, Loader=_UniqueKeyLoader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
-        raise ConfigError(
-            "the config file is not valid YAML", where=at, found=getattr(error, "problem", None) or str(error)
-        ) from None
+        data = parse_yaml(text)
+    except YamlError as error:
+        at = f"{path}:{error.line}:{error.column}" if error.line else str(path)
+        raise ConfigError("the config file is not valid YAML", where=at, found=error.problem) from None
     if data is None:
         return {}
     if not isinstance(data, dict):

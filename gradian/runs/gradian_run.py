@@ -10,9 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from gradian.errors import RunError
+from gradian.runs.adapter_config import adapter_settings
+from gradian.runs.contents import Contents, Reading
+from gradian.runs.files import JSON_LIMIT, RunFiles
+from gradian.runs.scalars import as_bool, as_int, as_text
+from gradian.runs.settings import Key, Settings
+from gradian.runs.trainer_state import parse_state
+from gradian.runs.transformers_run import settings_of
 
 RUN_FILE = "gradian_run.json"
 SCHEMA_VERSION = 1
+# A null in these columns of the log was a NaN or an infinity, for which JSON has no word.
+_NEVER_NULL = ("loss", "grad_norm", "eval_loss")
+_KEYS = (
+    Key("max_seq_length", "max_length", as_int),
+    Key("load_in_4bit", "load_in_4bit", as_bool),
+)
 
 
 @dataclass(frozen=True)
@@ -136,6 +149,51 @@ def read_run(folder: str | Path) -> GradianRun | None:
     except (OSError, UnicodeDecodeError) as error:
         raise RunError("the run record cannot be read", where=str(path), found=str(error)) from None
     return GradianRun.from_json(text, str(path))
+
+
+def parse_run(files: RunFiles) -> GradianRun | None:
+    """Return the record in a folder; None where there is none, or with the reason noted in `files.unread`."""
+    text = files.text(RUN_FILE, JSON_LIMIT)
+    if text is None:
+        return None
+    try:
+        return GradianRun.from_json(text)
+    except RunError as error:
+        files.refuse(RUN_FILE, f"{error.problem}: {error.found}")
+    except (TypeError, AttributeError, RecursionError) as error:
+        files.refuse(RUN_FILE, f"its fields have other kinds: {error}")
+    return None
+
+
+def read(contents: Contents) -> Reading | None:
+    """Read the record, which has every setting and the log; None where there is none that can be read."""
+    run = parse_run(contents.files)
+    if run is None:
+        return None
+    extra = run.train.get("extra")
+    own = {key: value for key, value in run.train.items() if key != "extra"}
+    settings = settings_of(extra, f"{RUN_FILE}: train.extra") if isinstance(extra, Mapping) else Settings()
+    settings = settings.over(settings_of(own, f"{RUN_FILE}: train", _KEYS))
+    fixed = {"overlong_rows": "truncate", "packing": False, "n_devices": 1, "logging_nan_inf_filter": False}
+    settings = settings.over(Settings.of(f"{RUN_FILE}: seed", {"seed": as_int(run.seed)}))
+    settings = settings.over(Settings.of("how gradian trains", fixed))
+    rows = [
+        {**row, **{key: math.nan for key in _NEVER_NULL if key in row and row[key] is None}}
+        for row in run.log_history
+        if isinstance(row, Mapping)
+    ]
+    state = parse_state({"log_history": rows, "global_step": run.steps})
+    return Reading(
+        settings,
+        lora=None if contents.lora else adapter_settings(run.lora),
+        base_model=(run.base_model, f"{RUN_FILE}: base_model") if as_text(run.base_model) else None,
+        state=state,
+        n_train_rows=as_int(run.dataset.n_trained),
+        versions={
+            **{name: text for name, text in run.versions.items() if isinstance(text, str)},
+            "gradian": str(run.gradian_version),
+        },
+    )
 
 
 def _known(kind: type[Any], data: Mapping[str, Any]) -> Any:

@@ -1,0 +1,73 @@
+"""YAML text to plain values: no tags, no key twice, and no aliases that multiply."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+# A chain of merge keys multiplies its entries with each alias; a config needs a few.
+_MOST_ALIASES = 20
+
+
+class YamlError(Exception):
+    """The text is not such YAML.
+
+    Attributes:
+        problem: what is wrong.
+        line, column: where, counted from 1; None where the parser does not say.
+    """
+
+    def __init__(self, problem: str, line: int | None = None, column: int | None = None) -> None:
+        self.problem = problem
+        self.line = line
+        self.column = column
+        super().__init__(problem if line is None else f"line {line}: {problem}")
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """SafeLoader (no Python tags) that refuses a key given twice instead of keeping the last."""
+
+    aliases = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            self.aliases += 1
+            if self.aliases > _MOST_ALIASES:
+                raise yaml.composer.ComposerError(None, None, f"more than {_MOST_ALIASES} aliases")
+        return super().compose_node(parent, index)
+
+
+def _mapping_with_unique_keys(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Hashable, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if isinstance(key, Hashable) and key in seen:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {key!r} is given twice", key_node.start_mark
+            )
+        if isinstance(key, Hashable):
+            seen.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_with_unique_keys)
+
+
+def parse_yaml(text: str) -> Any:
+    """Return the value of a YAML document; a tag, a key given twice or many aliases are refused.
+
+    Raises:
+        YamlError: it is not such YAML.
+    """
+    try:
+        return yaml.load(text, Loader=_StrictLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or str(error)
+        raise YamlError(problem, *((mark.line + 1, mark.column + 1) if mark else ())) from None
+    except RecursionError:
+        raise YamlError("nested too deeply") from None
+    except (ValueError, TypeError) as error:  # A date such as 2024-13-45, or a key that is a mapping.
+        raise YamlError(str(error)) from None

@@ -1,0 +1,140 @@
+"""The adapter's settings and the outline of its weights, from which no tensor is loaded."""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradian.runs.artifact import LoraSettings
+from gradian.runs.files import MEBIBYTE, RunFiles
+from gradian.runs.scalars import as_bool, as_float, as_int, as_text
+
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+PICKLED_WEIGHTS = "adapter_model.bin"
+_CONFIG_LIMIT = 16 * MEBIBYTE
+_HEADER_LIMIT = 64 * MEBIBYTE
+_PREFIX = "base_model.model."
+_MATRIX = re.compile(r"(?P<module>.+)\.lora_(?:embedding_)?(?P<side>[AB])(?:\..+)?")
+# Everything but the sign bit, by bytes an element: minus zero is zero too.
+_MAGNITUDE: Mapping[int, tuple[Any, int]] = {
+    1: (np.dtype("u1"), 0x7F),
+    2: (np.dtype("<u2"), 0x7FFF),
+    4: (np.dtype("<u4"), 0x7FFFFFFF),
+    8: (np.dtype("<u8"), 0x7FFFFFFFFFFFFFFF),
+}
+_ELEMENT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1}
+# Weights that are not zero show it in their first values.
+_GLANCE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What the header of the weights and the bytes of `lora_B` say; see `LoraSettings`."""
+
+    n_parameters: int
+    n_modules: int
+    zero_b: tuple[str, ...]
+
+
+def read_lora(files: RunFiles, folder: str) -> LoraSettings | None:
+    """Return the adapter in a folder; None where it has no configuration that can be read.
+
+    Args:
+        files: the run's files.
+        folder: the adapter's folder, relative to the run's; "" for the run's own.
+    """
+    prefix = f"{folder}/" if folder else ""
+    raw = files.json(prefix + CONFIG, _CONFIG_LIMIT)
+    outline = _outline(files, prefix)
+    return None if raw is None else adapter_settings(raw, outline)
+
+
+def adapter_settings(raw: Mapping[str, Any], outline: Outline | None = None) -> LoraSettings:
+    """Return the settings in an `adapter_config.json`, with what the weights add where they were read."""
+    targets = raw.get("target_modules")
+    saved = raw.get("modules_to_save")
+    return LoraSettings(
+        r=as_int(raw.get("r")),
+        alpha=as_float(raw.get("lora_alpha")),
+        dropout=as_float(raw.get("lora_dropout")),
+        target_modules=_names(targets) if isinstance(targets, list) else as_text(targets),
+        use_rslora=as_bool(raw.get("use_rslora")) or False,
+        use_dora=as_bool(raw.get("use_dora")) or False,
+        bias=as_text(raw.get("bias")) or "none",
+        modules_to_save=_names(saved) if isinstance(saved, list) else (),
+        n_parameters=outline.n_parameters if outline else None,
+        n_modules=outline.n_modules if outline else None,
+        zero_b=outline.zero_b if outline else (),
+        raw=dict(raw),
+    )
+
+
+def _names(values: list[Any]) -> tuple[str, ...]:
+    # PEFT writes a set, so that the order says nothing.
+    return tuple(sorted(value for value in values if isinstance(value, str)))
+
+
+def _outline(files: RunFiles, prefix: str) -> Outline | None:
+    name = prefix + WEIGHTS
+    path = files.regular(name)
+    if path is None:
+        if not files.has(name) and files.has(prefix + PICKLED_WEIGHTS):
+            files.refuse(
+                prefix + PICKLED_WEIGHTS,
+                "a pickle, which is not opened: its size and zero matrices are unknown",
+            )
+        return None
+    try:
+        return _scan(path)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, OSError) as error:
+        files.refuse(name, f"not a safetensors file: {str(error)[:120]}")
+        return None
+
+
+def _scan(path: Path) -> Outline:
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if not 0 < size <= _HEADER_LIMIT:
+            raise ValueError(f"a header of {size} bytes")
+        header = json.loads(file.read(size))
+        start = 8 + size
+        length = path.stat().st_size
+        tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        n_parameters = 0
+        modules: set[str] = set()
+        zero: list[str] = []
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            for name, entry in tensors.items():
+                n_parameters += math.prod(int(extent) for extent in entry["shape"])
+                begin, end = (start + int(offset) for offset in entry["data_offsets"])
+                if not start <= begin <= end <= length:
+                    raise ValueError(f"{name} lies outside the file, which was cut off")
+                match = _MATRIX.fullmatch(name)
+                if match is None:
+                    continue
+                module = match["module"].removeprefix(_PREFIX)
+                modules.add(module)
+                if match["side"] == "B" and _all_zero(data, begin, end, entry["dtype"]):
+                    zero.append(module)
+    return Outline(n_parameters, len(modules), tuple(sorted(zero)))
+
+
+def _all_zero(data: mmap.mmap, begin: int, end: int, dtype: str) -> bool:
+    width = _ELEMENT_BYTES.get(dtype)
+    if width is None or end == begin or (end - begin) % width:
+        return False
+    kind, magnitude = _MAGNITUDE[width]
+    for low in range(begin, end, _GLANCE):
+        values = np.frombuffer(data[low : min(low + _GLANCE, end)], dtype=kind)
+        if np.any(values & kind.type(magnitude)):
+            return False
+    return True
