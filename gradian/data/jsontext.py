@@ -16,7 +16,7 @@ from typing import IO, Any, Literal
 
 from gradian.errors import DataFormatError
 
-MAX_BAD_LINES = 20
+MAX_SHOWN_FAULTS = 20
 _HEAD_BYTES = 64 * 1024
 _CHUNK_BYTES = 1024 * 1024
 _LONGEST_SNIFFED_LINE = 64 * 1024 * 1024
@@ -52,41 +52,61 @@ class Layout:
 
 
 class _Fault(Exception):
-    def __init__(self, column: int, problem: str) -> None:
+    def __init__(self, column: int, problem: str, end: int | None = None) -> None:
         super().__init__(problem)
         self.column = column  # 0-based character
         self.problem = problem
+        self.end = end  # Where the broken value ends, if that is known.
 
 
 @dataclass
-class BadLines:
-    """Collects the faults of a file; `raise_any` makes one error of them."""
+class Faults:
+    """Collects the faults of a file; `raise_any` makes one error of them.
+
+    Attributes:
+        path: the file.
+        unit: what a fault is in, `line` or `place`.
+        expected: what the file should hold.
+        shown: the first faults, one line of text each.
+        count: all of them.
+        unread: whether reading had to stop at the last one.
+    """
 
     path: Path
+    unit: str
+    expected: str
     shown: list[str] = field(default_factory=list)
     count: int = 0
-    only_reason: str = ""
+    unread: bool = False
 
-    def add(self, line: int, column: int, problem: str, text: str) -> None:
+    def add(self, line: int, column: int, problem: str, around: str) -> None:
         """Notes a fault at 1-based `line` and `column`."""
         self.count += 1
-        if len(self.shown) < MAX_BAD_LINES:
-            around = excerpt(text[max(0, column - 41) : column + 20], 60)
-            self.shown.append(f"{self.path}:{line}:{column}: {problem}, near {around}")
+        if len(self.shown) < MAX_SHOWN_FAULTS:
+            self.shown.append(f"{self.path}:{line}:{column}: {problem}, near {excerpt(around, 60)}")
+
+    def error(self) -> DataFormatError:
+        """The error that names all faults."""
+        more = self.count - len(self.shown)
+        lines = [*self.shown, *([f"... and {more} more"] if more else [])]
+        if self.unread:
+            lines.append("What follows was not looked at: where the next row begins cannot be told.")
+        noun = f"{self.unit} is" if self.count == 1 else f"{self.unit}s are"
+        return DataFormatError(
+            f"{self.count} {noun} not valid JSON in UTF-8\n" + "\n".join(f"  {line}" for line in lines),
+            where=str(self.path),
+            expected=self.expected,
+            fix=f"correct {'this' if self.count == 1 else 'these'} {noun.split()[0]}; no row was skipped",
+        )
 
     def raise_any(self) -> None:
         """Raises DataFormatError when there was a fault."""
-        if not self.count:
-            return
-        more = self.count - len(self.shown)
-        lines = [*self.shown, *([f"... and {more} more"] if more else [])]
-        noun = "line is" if self.count == 1 else "lines are"
-        raise DataFormatError(
-            f"{self.count} {noun} not valid JSON in UTF-8\n" + "\n".join(f"  {line}" for line in lines),
-            where=str(self.path),
-            expected="one JSON value a line",
-            fix="correct or remove these lines; none were skipped",
-        )
+        if self.count:
+            raise self.error()
+
+
+def _around(text: str, position: int) -> str:
+    return text[max(0, position - 40) : position + 21]
 
 
 def sniff(path: Path) -> Literal["lines", "document"]:
@@ -137,7 +157,7 @@ def iter_lines(path: Path) -> Iterator[Located]:
     Raises:
         DataFormatError: at the end, for all bad lines together (the first 20 are named).
     """
-    bad = BadLines(path)
+    bad = Faults(path, "line", "one JSON value a line")
     start = 0
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
@@ -149,7 +169,7 @@ def iter_lines(path: Path) -> Iterator[Located]:
                     yield Located(_decode_line(content), start, length)
                 except _Fault as fault:
                     text = content.decode("utf-8", "replace")
-                    bad.add(number, fault.column + 1, fault.problem, text)
+                    bad.add(number, fault.column + 1, fault.problem, _around(text, fault.column))
             start += length
     bad.raise_any()
 
@@ -166,7 +186,15 @@ def read_value(path: Path, start: int, length: int) -> Any:
 
 
 def iter_document(path: Path, layout: Layout) -> Iterator[Located]:
-    """The rows of a document."""
+    """The rows of a document.
+
+    A row that is broken is passed over where its end can be told: at once when only its characters are at fault,
+    else at the next line that begins as the row's own line did, indentation included.
+
+    Raises:
+        DataFormatError: at the end, for all broken rows together (the first 20 are named), or at the fault
+            behind which the next row cannot be found.
+    """
     with path.open("rb") as file:
         stream = _Stream(file, path)
         if layout.kind == "row":
@@ -180,6 +208,7 @@ def iter_document(path: Path, layout: Layout) -> Iterator[Located]:
                 else:
                     stream.value()
         stream.end()
+        stream.faults.raise_any()
 
 
 def layout_of(path: Path, row_keys: frozenset[str], wanted: str | None) -> Layout:
@@ -190,7 +219,7 @@ def layout_of(path: Path, row_keys: frozenset[str], wanted: str | None) -> Layou
         wanted: the key the caller asked for (`path::key`), if any.
 
     Raises:
-        DataFormatError: no list of rows, several of them, or not the one asked for.
+        DataFormatError: no list of rows, several of them, or not the one asked for; broken rows, as `iter_document`.
     """
     with path.open("rb") as file:
         stream = _Stream(file, path)
@@ -209,6 +238,7 @@ def layout_of(path: Path, row_keys: frozenset[str], wanted: str | None) -> Layou
             for _ in elements:
                 pass
         stream.end()
+        stream.faults.raise_any()
     if wanted is not None:
         if wanted in lists:
             return Layout("wrapped", wanted)
@@ -240,16 +270,20 @@ def excerpt(text: str, limit: int) -> str:
 
 
 class _Stream:
-    """A JSON document read piece by piece; keeps one value's text at most."""
+    """A JSON document read piece by piece; keeps one value's text at most.
+
+    Bytes that are not UTF-8 come through decoding as lone surrogates, which no valid text decodes to.
+    """
 
     def __init__(self, file: IO[bytes], path: Path) -> None:
+        self.faults = Faults(path, "place", "one JSON array of rows, or an object that holds one")
         self._file = file
-        self._path = path
         self._text = ""
         self._pos = 0
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._eof = False
-        self._read_bytes = 0
+        # Whether the place of a row was ever guessed: what is odd outside the rows may follow from that.
+        self._guessed = False
         # Place of the first character of `_text` in the file.
         self._byte = 0
         self._line = 1
@@ -273,6 +307,81 @@ class _Stream:
 
     def value(self) -> Located:
         """The next value."""
+        try:
+            return self._parse()
+        except _Fault as fault:
+            raise self._stop(fault.column, fault.problem) from None
+
+    def array(self) -> Iterator[Located]:
+        """The elements of the array that begins here; broken ones go to `faults`."""
+        self._take("[", "an array")
+        if self.peek() == "]":
+            self._pos += 1
+            return
+        while True:
+            self.peek()
+            indent = self._indent()
+            try:
+                yield self._parse()
+            except _Fault as fault:
+                later = "\n" in self._text[: fault.column]
+                began = f" (in the row that begins on line {self._line})" if later else ""
+                self._note(fault.column, fault.problem + began)
+                if not self._pass_over(fault, indent):
+                    # Rows that begin their lines were searched for to the end; others could be anywhere.
+                    self.faults.unread = indent is None
+                    raise self.faults.error() from None
+                if fault.end is None:
+                    continue
+            character = self.peek()
+            if character == "{":
+                self._note(self._pos, "expecting ',' or ']' after an element")
+                continue
+            self._pos += 1
+            if character == "]":
+                return
+            if character != ",":
+                raise self._stop(
+                    self._pos - 1,
+                    "expecting ',' or ']' after an element" if character else "the array is cut off",
+                    among_rows=True,
+                )
+            comma = self._pos - 1
+            if self.peek() == "]":
+                self._note(comma, "trailing comma before ']'")
+                self._pos += 1
+                return
+
+    def members(self) -> Iterator[str]:
+        """The keys of the object that begins here; the caller takes each one's value before the next."""
+        self._take("{", "an object")
+        if self.peek() == "}":
+            self._pos += 1
+            return
+        while True:
+            if self.peek() != '"':
+                raise self._stop(self._pos, "expecting a key in double quotes")
+            key = self.value().value
+            self._take(":", "':' after a key")
+            self.peek()
+            yield key
+            character = self.peek()
+            self._pos += 1
+            if character == "}":
+                return
+            if character != ",":
+                raise self._stop(
+                    self._pos - 1,
+                    "expecting ',' or '}' after a value" if character else "the object is cut off",
+                )
+
+    def end(self) -> None:
+        """Nothing but space may follow."""
+        if self.peek():
+            raise self._stop(self._pos, "a second JSON value begins here")
+
+    def _parse(self) -> Located:
+        # A fault carries its position in `_text`: it is to be noted before anything else is read.
         self.peek()
         self._drop()
         while True:
@@ -283,75 +392,54 @@ class _Stream:
                 if unfinished and not self._eof:
                     self._fill()
                     continue
-                fault = _fault_of(error, self._text)
-                raise self._error(fault.column, fault.problem) from None
+                raise _fault_of(error, self._text) from None
             except RecursionError:
-                raise self._error(self._pos, "nested too deeply") from None
+                raise _Fault(self._pos, "nested too deeply") from None
             except ValueError as error:
-                raise self._error(self._pos, str(error)) from None
+                raise _Fault(self._pos, str(error)) from None
             if end == len(self._text) and not self._eof and not isinstance(value, str | list | dict):
                 self._fill()  # A number may go on.
                 continue
             text = self._text[self._pos : end]
             lone = _lone_surrogate(text)
             if lone is not None:
-                raise self._error(self._pos + lone, "lone surrogate escape")
-            start, length = self._byte, len(text.encode("utf-8"))
+                raise _Fault(self._pos + lone, "lone surrogate escape", end)
+            try:
+                length = len(text.encode("utf-8"))
+            except UnicodeEncodeError as error:
+                raise _Fault(self._pos + error.start, _not_utf8(text[error.start]), end) from None
+            start = self._byte
             self._pos = end
             return Located(value, start, length)
 
-    def array(self) -> Iterator[Located]:
-        """The elements of the array that begins here."""
-        self._take("[", "an array")
-        if self.peek() == "]":
-            self._pos += 1
-            return
-        while True:
-            yield self.value()
-            character = self.peek()
-            self._pos += 1
-            if character == "]":
-                return
-            if character != ",":
-                raise self._error(
-                    self._pos - 1,
-                    "expecting ',' or ']' after an element" if character else "the array is cut off",
-                )
-            comma = self._pos - 1
-            if self.peek() == "]":
-                raise self._error(comma, "trailing comma before ']'")
+    def _indent(self) -> str | None:
+        # What stands before the current position on its line; None when that is more than space, or forgotten.
+        begin = self._text.rfind("\n", 0, self._pos) + 1
+        before = self._text[begin : self._pos]
+        known = begin > 0 or self._column == 0
+        return before if known and not before.strip(_SPACE) else None
 
-    def members(self) -> Iterator[str]:
-        """The keys of the object that begins here; the caller takes each one's value before the next."""
-        self._take("{", "an object")
-        if self.peek() == "}":
-            self._pos += 1
-            return
-        while True:
-            if self.peek() != '"':
-                raise self._error(self._pos, "expecting a key in double quotes")
-            key = self.value().value
-            self._take(":", "':' after a key")
-            self.peek()
-            yield key
-            character = self.peek()
-            self._pos += 1
-            if character == "}":
-                return
-            if character != ",":
-                raise self._error(
-                    self._pos - 1,
-                    "expecting ',' or '}' after a value" if character else "the object is cut off",
-                )
-
-    def end(self) -> None:
-        """Nothing but space may follow."""
-        if self.peek():
-            raise self._error(self._pos, "a second JSON value begins here")
+    def _pass_over(self, fault: _Fault, indent: str | None) -> bool:
+        # Moves behind the broken element, whose text may be forgotten on the way.
+        if fault.end is not None:
+            self._pos = fault.end
+            return True
+        if indent is None:
+            return False
+        opening = f"\n{indent}{{"
+        while (found := self._text.find(opening, self._pos)) < 0:
+            if self._eof:
+                return False
+            self._pos = max(self._pos, len(self._text) - len(opening))
+            self._drop()
+            self._fill()
+        self._pos = found + len(opening) - 1
+        self._guessed = True
+        return True
 
     def _take(self, character: str, what: str) -> None:
         if self.peek() != character:
-            raise self._error(self._pos, f"expecting {what}")
+            raise self._stop(self._pos, f"expecting {what}")
         self._pos += 1
 
     def _drop(self) -> None:
@@ -359,7 +447,7 @@ class _Stream:
         gone = self._text[: self._pos]
         if not gone:
             return
-        self._byte += len(gone.encode("utf-8"))
+        self._byte += len(gone.encode("utf-8", "surrogateescape"))
         newlines = gone.count("\n")
         self._line += newlines
         self._column = len(gone) - gone.rfind("\n") - 1 if newlines else self._column + len(gone)
@@ -370,22 +458,28 @@ class _Stream:
         # Doubling keeps the cost of re-parsing a long value linear.
         raw = self._file.read(max(_CHUNK_BYTES, len(self._text)))
         self._eof = not raw
-        try:
-            self._text += self._decoder.decode(raw, final=self._eof)
-        except UnicodeDecodeError as error:
-            self._text += raw[: error.start].decode("utf-8", "ignore")
-            raise self._error(len(self._text), "bytes that are not UTF-8") from None
+        self._text += self._decoder.decode(raw, final=self._eof)
 
-    def _error(self, pos: int, problem: str) -> DataFormatError:
+    def _note(self, pos: int, problem: str) -> None:
         before = self._text[:pos]
         newlines = before.count("\n")
         line = self._line + newlines
         column = pos - before.rfind("\n") if newlines else self._column + pos + 1
-        return DataFormatError(
-            f"{problem}, near {excerpt(self._text[max(0, pos - 40) : pos + 20], 60)}",
-            where=f"{self._path}:{line}:{column}",
-            expected="one JSON array of rows, or an object that holds one",
-        )
+        broken = self._text[pos : pos + 1]
+        if "\udc80" <= broken <= "\udcff":
+            problem = _not_utf8(broken)
+        self.faults.add(line, column, problem, _around(self._text, pos))
+
+    def _stop(self, pos: int, problem: str, *, among_rows: bool = False) -> DataFormatError:
+        # The error for a fault behind which nothing can be read.
+        if among_rows or not self._guessed:
+            self._note(pos, problem)
+        self.faults.unread = not self._eof or _NON_SPACE.search(self._text, pos + 1) is not None
+        return self.faults.error()
+
+
+def _not_utf8(escaped: str) -> str:
+    return f"byte 0x{ord(escaped) - 0xDC00:02x} is not UTF-8"
 
 
 def _decode_line(raw: bytes) -> Any:
@@ -393,7 +487,7 @@ def _decode_line(raw: bytes) -> Any:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         column = len(raw[: error.start].decode("utf-8", "replace"))
-        raise _Fault(column, f"byte 0x{raw[error.start]:02x} is not UTF-8") from None
+        raise _Fault(column, _not_utf8(chr(0xDC00 + raw[error.start]))) from None
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:

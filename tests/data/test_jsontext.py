@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradian.data import jsontext
@@ -100,6 +102,114 @@ def test_all_bad_lines_are_counted_and_twenty_shown(write: Any) -> None:
     assert f"{path}:21:" in str(caught.value)
 
 
+def faults(path: Path) -> list[str]:
+    """`line:column: problem` of each fault that the error names, in order."""
+    with pytest.raises(DataFormatError) as caught:
+        values(path)
+    named = (line.strip() for line in str(caught.value).splitlines()[1:])
+    return [line.removeprefix(f"{path}:") for line in named if line.startswith(f"{path}:")]
+
+
+NOT_LOOKED_AT = "What follows was not looked at"
+
+
+@pytest.mark.parametrize(
+    ("content", "places"),
+    [
+        ('[\n{"a" 1},\n{"b":2},\n{"c":3,},\n{"d":4}\n]', ["2:6", "4:7"]),
+        ('[{"a":1},\n {"b" 2},\n {"c" 3}]', ["2:7", "3:7"]),
+        ('[\n{"a":\n{"b":2},\n{"c":"x\n]', ["4:1", "4:8"]),
+        (
+            '[\n  {\n    "a": [\n      {"b" 2},\n      {"c": 3}\n    ]\n  },\n  {\n    "d": }\n]',
+            ["4:12", "9:10"],
+        ),
+        ('{"v": 1,\n"data": [\n{"a" 1},\n{"b" 2}\n], "n": 2}', ["3:6", "4:6"]),
+        ('[{"a":"\\ud800"}, {"b":"\\udc00"}, {"c":3}]', ["1:8", "1:24"]),
+        (b'[{"a":"\xff"}, {"b":"\xed\xa0\x80"}, {"c":"\xc3\xa9"}]', ["1:8", "1:19"]),
+        (b'[\n{"a":1},\n\xff,\n{"b" 2}]', ["3:1", "4:6"]),
+        ('[\n{"a":1}\n{"b":2}\n{"c":3},\n]', ["3:1", "4:1", "4:8"]),
+        ('[\n{"a" 1},\n{"b":2}', ["2:6", "3:8"]),
+        ("[\n" + "[" * 100_000 + ",\n" + '{"a" 1}]', ["2:1", "3:6"]),
+    ],
+)
+def test_a_document_names_every_broken_row_whose_place_can_be_told(
+    write: Any, content: str | bytes, places: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for chunk in (1 << 20, 7):
+        monkeypatch.setattr(jsontext, "_CHUNK_BYTES", chunk)
+        path = write(content)
+        assert [":".join(fault.split(":")[:2]) for fault in faults(path)] == places
+        with pytest.raises(DataFormatError) as caught:
+            values(path)
+        assert NOT_LOOKED_AT not in str(caught.value)
+        assert f"{len(places)} places are not valid JSON" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "places"),
+    [
+        ('[{"a" 1}, {"b" 2}]', ["1:7"]),
+        ('[\n{"a" 1}, {"b":2},\n{"c":3}] {"d"', ["2:6"]),
+        # Without indentation a part of the broken row is taken for rows: what comes of it is not called a fault.
+        ('[\n{"m" [\n{"r":1},\n{"r":2}\n]},\n{"m" 1}\n]', ["2:6"]),
+    ],
+)
+def test_where_the_next_row_cannot_be_found_the_error_says_that_it_stopped(
+    write: Any, content: str, places: list[str]
+) -> None:
+    path = write(content)
+    assert [":".join(fault.split(":")[:2]) for fault in faults(path)] == places
+    with pytest.raises(DataFormatError, match=NOT_LOOKED_AT):
+        values(path)
+
+
+def test_all_broken_rows_of_a_document_are_counted_and_twenty_shown(write: Any) -> None:
+    path = write("[" + ",\n".join(['{"a":1}'] + ["{bad}"] * 25) + "]")
+    assert len(faults(path)) == 20
+    with pytest.raises(DataFormatError, match=r"25 places are not valid(.|\n)*and 5 more"):
+        values(path)
+
+
+BROKEN = [
+    '{"s" 1}',
+    '{"s": 1,}',
+    '{"s": ',
+    '{"s": "x',
+    '{"s": "\\udfff"}',
+    '{"s": "\udcfe"}',
+    '{"s": yes}',
+    '{"s": 1 2}',
+]
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.dictionaries(TEXTS, TEXTS | st.integers()) | st.sampled_from(BROKEN), min_size=1, max_size=8),
+    st.sampled_from(["", "  ", "\t"]),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_the_broken_rows_of_an_array_are_named_and_no_others(
+    rows: list[dict[str, Any] | str], indent: str, newline: str
+) -> None:
+    texts = [row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows]
+    body = f",{newline}".join(indent + text for text in texts)
+    wanted = [number for number, row in enumerate(rows, start=2) if isinstance(row, str)]
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsontext, "_CHUNK_BYTES", 5)
+        path = Path(folder) / "rows.json"
+        path.write_bytes(f"[{newline}{body}{newline}]".encode("utf-8", "surrogateescape"))
+        if not wanted:
+            assert values(path) == rows
+            return
+        # A row that is cut off is seen to be so on a later line.
+        begun = [re.search(r"row that begins on line (\d+)", fault) for fault in faults(path)]
+        found = [
+            int(match[1]) if match else int(fault.split(":")[0])
+            for match, fault in zip(begun, faults(path), strict=True)
+        ]
+        assert found == wanted
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -138,8 +248,6 @@ def test_control_characters_of_a_file_never_reach_the_message(write: Any) -> Non
 
 @given(st.lists(st.dictionaries(TEXTS, TEXTS | st.integers() | st.lists(TEXTS), max_size=3), max_size=8))
 def test_a_streamed_document_equals_json_loads_at_any_chunk_size(rows: list[Any]) -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsontext, "_CHUNK_BYTES", 3)
         path = Path(folder) / "rows.json"
