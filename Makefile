@@ -38,6 +38,7 @@ lint: $(VENV)/dev.stamp
 # The parts of the documentation that are generated from the source.
 docs: $(VENV)/dev.stamp
 	$(BIN)/python -m gradian.config.document
+	$(BIN)/python -m gradian.checks.document
 
 clean:
 	rm -rf $(VENV) build *.egg-info

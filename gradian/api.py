@@ -23,10 +23,14 @@ from gradian.config import Config, config_from_mapping
 from gradian.progress import NullProgress, Progress
 
 if TYPE_CHECKING:
+    from gradian.report.audit.model import AuditReport
     from gradian.report.model import Report
     from gradian.store.reader import IndexReader
 
-__all__ = ["analyze", "build_index_for", "train"]
+# What the flags are called, where the setting has another name.
+_ALIASES = {"adapter": "adapter_path", "run": "run_dir"}
+
+__all__ = ["analyze", "build_index_for", "diagnose", "train"]
 
 
 def analyze(
@@ -73,6 +77,39 @@ def analyze(
     )
 
 
+def diagnose(
+    config: Config | None = None,
+    *,
+    max_seq_length: int | None = None,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> AuditReport:
+    """Audit a dataset and a training run without any attribution: what `gradian diagnose` does.
+
+    Loads no weights, and without a base model or tokenizer no torch either.
+
+    Args:
+        config: settings; None starts from the defaults.
+        max_seq_length: where training cut the rows, in tokens; None takes what the run folder records.
+        out: folder for `audit.json` and `audit.md`; None writes nothing.
+        progress: shows how far long work is; None shows nothing.
+        **settings: top-level config keys (`dataset`, `eval_dataset`, `run`, `base_model`, ...) and sections as
+            mappings, laid over `config`.
+
+    Raises:
+        GradianError: anything its caller can put right.
+    """
+    from gradian.diagnosis import diagnose_run
+
+    return diagnose_run(
+        with_settings(config, settings),
+        max_seq_length=max_seq_length,
+        out=Path(out) if out is not None else None,
+        progress=progress or NullProgress(),
+    )
+
+
 def build_index_for(
     config: Config, *, force: bool = False, skip_nonfinite: bool = False, progress: Progress | None = None
 ) -> IndexReader:
@@ -113,7 +150,7 @@ def with_settings(config: Config | None, settings: Mapping[str, Any]) -> Config:
     base = config.model_dump(exclude_unset=True) if config is not None else {}
     flat: dict[str, Any] = {}
     for key, value in settings.items():
-        name = "adapter_path" if key == "adapter" else key
+        name = _ALIASES.get(key, key)
         if isinstance(value, Mapping):
             flat.update({f"{name}.{inner}": inner_value for inner, inner_value in value.items()})
         else:

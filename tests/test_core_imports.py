@@ -13,6 +13,7 @@ import pytest
 import gradian
 
 PACKAGE = Path(gradian.__file__).parent
+RUN = Path(__file__).parent / "fixtures" / "runs" / "trl0-transformers4"
 TRAINERS = ("trl", "unsloth", "bitsandbytes", "xformers")
 BACKENDS = {PACKAGE / "model" / "backends" / f"{name}.py" for name in ("trl", "unsloth")}
 
@@ -86,10 +87,19 @@ assert "torch" not in sys.modules and "transformers" not in sys.modules
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["attribute", "--help"], ["version"], ["init-config", "--out", "{tmp}/gradian.yaml"]],
-    ids=["help", "command help", "version", "init-config"],
+    [
+        ["--help"],
+        ["attribute", "--help"],
+        ["version"],
+        ["init-config", "--out", "{tmp}/gradian.yaml"],
+        ["checks"],
+        ["diagnose", "--dataset", "{tmp}/train.jsonl", "--run", "{run}", "--out", "{tmp}/out"],
+    ],
+    ids=["help", "command help", "version", "init-config", "checks", "diagnose"],
 )
 def test_a_light_command_never_imports_torch(tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "train.jsonl").write_text('{"prompt": "a", "completion": "b"}\n', encoding="utf-8")
+    arguments = [argument.replace("{run}", str(RUN)) for argument in arguments]
     done = run_python(TORCH_FREE, *(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
     assert done.returncode == 0, done.stderr
     assert done.stdout
@@ -99,7 +109,7 @@ def test_the_light_layers_never_import_torch() -> None:
     code = """
 import importlib, pkgutil, sys
 import gradian
-light = ("config", "data", "store", "report", "checks", "cli")
+light = ("config", "data", "store", "runs", "report", "checks", "cli")
 for name in ("errors", "types", "registry", "progress", *light):
     module = importlib.import_module(f"gradian.{name}")
     if name in light:

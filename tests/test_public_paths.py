@@ -19,6 +19,7 @@ def later(what: str) -> pytest.ParameterSet:
 
 OBJECTS = [
     "gradian.analyze",
+    "gradian.diagnose",
     "gradian.query.scorer.rank_correlation",
     "gradian.grads.loss.per_example_ce",
     later("gradian.query.spans.explain_example"),

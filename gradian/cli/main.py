@@ -1,7 +1,7 @@
 """The `gradian` command: its sub-commands, and how an error becomes a message and an exit code.
 
-Exit codes: 0 done, 2 something the user can put right, 1 a fault of Gradian's own (with its traceback),
-130 interrupted, 141 the reader of the output went away.
+Exit codes: 0 done, 2 something the user can put right, 1 a fault of Gradian's own (with its traceback) or a finding
+that `gradian diagnose --fail-on` fails on, 130 interrupted, 141 the reader of the output went away.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import typer
 from typer.core import TyperGroup
 
 from gradian.cli.attribute import attribute
+from gradian.cli.checks import checks
 from gradian.cli.demo import demo
+from gradian.cli.diagnose import diagnose
 from gradian.cli.doctor import doctor
 from gradian.cli.index import index
 from gradian.cli.init_config import init_config
@@ -65,6 +67,8 @@ app = typer.Typer(
 for _command, _name in (
     (doctor, "doctor"),
     (init_config, "init-config"),
+    (diagnose, "diagnose"),
+    (checks, "checks"),
     (train, "train"),
     (index, "index"),
     (attribute, "attribute"),

@@ -52,7 +52,8 @@ def real_options(command: Any) -> set[Option]:
             continue
         long = next(name for name in parameter.opts if name.startswith("--"))
         short = next((name for name in parameter.opts if not name.startswith("--")), "")
-        shown = "" if parameter.default in (None, False, "") else str(parameter.default)
+        default = getattr(parameter.default, "value", parameter.default)
+        shown = "" if default in (None, False, "") else str(default)
         found.add(Option(long, short, shown))
     return found
 
