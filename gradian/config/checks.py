@@ -40,6 +40,8 @@ class ConfigLimits(Section):
     """Trained parameters for one supervised token from which `config.capacity_vs_data` fires."""
     length_percentile: Annotated[Number, Field(gt=0, le=100)] = 95.0
     """Percentile of row lengths that `max_seq_length` should hold."""
+    dropped_rows_high: Share = 0.05
+    """Share of rows dropped for their length from which `config.dropped_overlong_rows` is high."""
 
 
 class DataLimits(Section):
@@ -47,18 +49,48 @@ class DataLimits(Section):
 
     tiny_dataset_rows: Count = 100
     """Rows below which `data.tiny_dataset` fires."""
+    duplicate_share: Share = 0.05
+    """Share of repeated rows from which `data.duplicates` and `data.near_duplicates` are medium."""
     near_duplicate_similarity: Share = 0.85
-    """Jaccard similarity of word shingles from which two rows are near-duplicates."""
+    """Jaccard similarity of word triples from which two rows are near-duplicates."""
     contamination_similarity: Share = 0.85
-    """Jaccard similarity from which an eval item counts as being in the training data."""
+    """Jaccard similarity of word triples from which an eval item counts as being in the training data."""
+    contamination_share_high: Share = 0.01
+    """Share of eval items in the training data from which `data.train_eval_contamination` is high."""
+    contamination_share_critical: Share = 0.1
+    """Share of eval items in the training data from which it is critical."""
+    template_rows: Count = 20
+    """Training rows that one eval item is similar to from which the likeness is that of a shared template."""
+    conflict_share_high: Share = 0.05
+    """Share of rows whose answers contradict each other from which `data.conflicting_answers` is high."""
+    open_question_answers: Count = 10
+    """Different answers to one question above which the question is open and its answers are no conflict."""
+    degenerate_share_high: Share = 0.05
+    """Share of empty or meaningless targets from which `data.empty_or_degenerate_targets` is high."""
+    echo_share_high: Share = 0.1
+    """Share of targets equal to their prompt from which `data.prompt_equals_target` is high."""
+    format_minority_share: Share = 0.1
+    """Share of rows in a second target format, unasked for, from which `data.format_inconsistency` fires."""
+    format_majority_share: Share = 0.6
+    """Share of rows in one machine format from which every other row is a stray."""
     length_outlier_ratio: Positive = 8.0
     """Length over the median from which a row is an outlier."""
+    length_outlier_tokens: Count = 512
+    """Tokens below which a row is no outlier, however short the others are; four characters count as one."""
     low_mask_coverage: Share = 0.02
     """Supervised share of all tokens below which `data.loss_mask_coverage` fires."""
-    truncated_share_high: Share = 0.05
-    """Share of rows with a truncated target from which it is critical."""
-    format_minority_share: Share = 0.1
-    """Share of rows in a second target format from which `data.format_inconsistency` fires."""
+    prompt_share_trained: Share = 0.5
+    """Prompt's share of all tokens from which a loss on prompts as well is worth a finding."""
+    missing_eos_share_high: Share = 0.05
+    """Share of answers without an end token from which `data.missing_eos` is high."""
+    truncated_share_critical: Share = 0.05
+    """Share of rows with a truncated target from which `data.completion_truncated` is critical."""
+    unsupervised_share_critical: Share = 0.01
+    """Share of rows without a target from which `data.no_supervised_tokens` is critical."""
+    bad_rows_share_high: Share = 0.01
+    """Share of rows that cannot be used, or end in no end token, from which such a finding is high."""
+    dropped_share_high: Share = 0.05
+    """Share of rows dropped or cut from which `data.rows_dropped_by_trainer` is high and `data.truncated` medium."""
 
 
 class DynamicsLimits(Section):
@@ -66,6 +98,8 @@ class DynamicsLimits(Section):
 
     spike_ratio: Positive = 3.0
     """Loss over the median loss from which a step is a spike."""
+    spike_nats: NonNegative = 0.1
+    """Rise over the losses before it, in nats, below which a step is no spike whatever its ratio."""
     clipping_share: Share = 0.9
     """Share of logged steps at the clip threshold from which `dynamics.always_clipping` fires."""
     explosion_ratio: Positive = 50.0
@@ -76,6 +110,8 @@ class DynamicsLimits(Section):
     """Logged steps below which `dynamics.too_few_steps` fires."""
     overfitting_rise: NonNegative = 0.05
     """Relative rise of the eval loss above its minimum from which, with a falling training loss, it is overfitting."""
+    overfitting_rise_high: NonNegative = 0.2
+    """Relative rise from which `dynamics.overfitting` is high."""
     schedule_floor: Share = 0.2
     """Last learning rate over the peak above which a decaying schedule has not run to its end."""
 

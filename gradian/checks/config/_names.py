@@ -1,0 +1,32 @@
+"""Names of base models: what two of them have in common."""
+
+from __future__ import annotations
+
+import re
+
+_QUANTISED = re.compile(r"(?i)(bnb|[48]bit|int[48]|gptq|awq)(?![a-z])")
+_QUANTISED_TAIL = re.compile(r"(?i)(-unsloth)?-bnb-4bit$")
+_SNAPSHOT = re.compile(r"models--(?P<repository>[^/]+)/snapshots/[^/]+$")
+
+
+def is_quantised(name: str) -> bool:
+    """Whether a name says that its weights are quantised."""
+    return bool(_QUANTISED.search(name))
+
+
+def full_precision(name: str) -> str:
+    """The name of the 16-bit repository that a bitsandbytes one was made from; other names stay as they are."""
+    return _QUANTISED_TAIL.sub("", name)
+
+
+def repository(name: str) -> str:
+    """A name as it is compared: no trailing slash, hub cache folders as `owner/name`, no quantised twin, lower case."""
+    plain = name.strip().replace("\\", "/").rstrip("/")
+    if found := _SNAPSHOT.search(plain):
+        plain = found["repository"].replace("--", "/")
+    return full_precision(plain).lower()
+
+
+def is_path(name: str) -> bool:
+    """Whether a name, as `repository` gives it, is a folder rather than a hub id."""
+    return name.startswith((".", "/", "~")) or name.count("/") != 1 or ":" in name
