@@ -53,8 +53,8 @@ class GradientCollector:
         loaded: the model with its adapter.
         grads: the gradient specification.
         seed: seeds torch's generators before each batch, for model code that draws random numbers.
-        skip_nonfinite: give an example whose loss or gradient is not finite a zero gradient and a finding,
-            instead of stopping.
+        skip_nonfinite: give an example whose loss or gradient is not finite a zero gradient and list it in
+            `skipped`, instead of stopping.
 
     Raises:
         NoLoraBlocksError: the adapter has no block to differentiate with respect to.
@@ -70,7 +70,6 @@ class GradientCollector:
         self._strategy = STRATEGIES[grads.strategy]
         self._blocks = find_blocks(loaded.model, grads.module_filter, grads.block_granularity)
         self._specs = projected_specs(self._blocks.specs, grads.projection_dim)
-        self._unsupervised: dict[str, None] = {}
         self._skipped: dict[str, None] = {}
 
     @property
@@ -85,17 +84,13 @@ class GradientCollector:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What the examples so far and the adapter have to say."""
-        found = [*self.loaded.findings, *coverage_findings(self._blocks)]
-        if self._unsupervised:
-            found.append(_unsupervised_finding(tuple(self._unsupervised)))
-        if self._skipped:
-            found.append(skipped_finding(tuple(self._skipped)))
-        return tuple(found)
+        """What loading and the adapter have to say."""
+        return (*self.loaded.findings, *coverage_findings(self._blocks))
 
-    def note_unsupervised(self, encoded: Sequence[EncodedExample]) -> None:
-        """Record the examples that train on nothing, so that `findings` reports them."""
-        self._unsupervised.update(dict.fromkeys(e.id for e in encoded if not e.n_supervised))
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Ids of the examples so far that were skipped as non-finite, training rows and queries alike."""
+        return tuple(self._skipped)
 
     def batches(self, encoded: Sequence[EncodedExample]) -> Iterator[GradientBatch]:
         """Yield the gradients of all examples in the storage dtype, normalised as configured.
@@ -137,7 +132,6 @@ class GradientCollector:
         self, encoded: Sequence[EncodedExample]
     ) -> Iterator[tuple[IntArray, FloatArray, list[Tensor]]]:
         """Yield (indices [b], loss [b], blocks on the device), checked to be finite."""
-        self.note_unsupervised(encoded)
         live = np.array([i for i, e in enumerate(encoded) if e.n_supervised], dtype=np.int64)
         silent = np.array([i for i, e in enumerate(encoded) if not e.n_supervised], dtype=np.int64)
         freeze_for_gradients(self.loaded.model)
@@ -223,26 +217,14 @@ def _largest(block: Tensor) -> Tensor:
     return largest
 
 
-def _unsupervised_finding(ids: tuple[str, ...]) -> Finding:
-    return Finding(
-        id="data.no_supervised_tokens",
-        severity=Severity.MEDIUM,
-        title=f"{len(ids)} examples train on nothing",
-        evidence="They have no supervised token (an empty target, or one that was cut off), so their loss and "
-        "gradient are exactly zero.",
-        fix="drop the rows, or raise grads.max_seq_length if truncation removed their targets",
-        example_ids=ids,
-        figures={"count": len(ids)},
-    )
-
-
 def skipped_finding(ids: tuple[str, ...]) -> Finding:
     """Return the finding for examples whose gradient was replaced by zero because it was not finite."""
     return Finding(
         id="attribution.nonfinite_skipped",
         severity=Severity.HIGH,
         title=f"{len(ids)} examples were skipped: their loss or gradient is not finite",
-        evidence="They are stored with a gradient of zero and a loss of NaN, and their scores say nothing.",
+        evidence="They count with a gradient of zero: a training row's score says nothing, and an eval item adds "
+        "nothing to the query.",
         fix="look at these rows; set dtype to float32 or bfloat16 if the model ran in float16",
         example_ids=ids,
         figures={"count": len(ids)},
@@ -271,7 +253,6 @@ def build_index(
         NonFiniteError, DeviceMemoryError: as `GradientCollector.batches`.
         StoreError: the index cannot be written.
     """
-    collector.note_unsupervised(encoded)
 
     def cost(number: int) -> int:
         # The longest rows decide; the batches of a chunk are longest first.
