@@ -6,11 +6,12 @@ import datetime
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from gradian.data.masks import (
     Span,
     TurnText,
     common_prefix,
-    dated_template,
     has_generation_block,
     marked_template,
     marker_pair,
@@ -28,14 +28,18 @@ from gradian.data.masks import (
     token_extents,
     turn_end,
 )
+from gradian.data.render import PINNED_DATE, TemplateRenderer
 from gradian.errors import ModelError, RowError
-from gradian.types import EncodedExample, Example, Finding, IntArray, Message, Severity
+from gradian.types import BoolArray, EncodedExample, Example, Finding, IntArray, Message, Severity
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-PINNED_DATE = datetime.datetime(2024, 7, 26)
-"""What `strftime_now` of a chat template sees: the date that Llama 3 templates use without a clock."""
+BATCH_ROWS = 256
+"""Rows rendered and tokenised together: enough for the tokenizer to keep every core busy."""
+
+BATCH_CHARACTERS = 1_000_000
+"""Most characters tokenised together, a longer text apart; a tokenizer holds some 30 bytes for each."""
 
 _OTHER_DATE = datetime.datetime(1999, 11, 3)
 
@@ -76,6 +80,20 @@ class _Rendered:
     missing: tuple[int, ...]  # Turns of other roles whose text the template left out, 0-based.
 
 
+@dataclass(frozen=True)
+class _Draft:
+    # A row as text, before it is tokenised.
+    example: Example
+    text: str
+    rendered: _Rendered | None  # None: the whole text is the target.
+    special: bool = False  # The tokenizer adds its own special tokens.
+    closed: bool = False  # One end-of-sequence token closes the text.
+
+
+_Tokens = tuple[list[int], IntArray | None]
+# A text's tokens and, where the mask needs them, the characters that each covers, [t, 2].
+
+
 @dataclass
 class _Notes:
     # What encoding met, by example id: encoding a row twice counts once.
@@ -103,6 +121,7 @@ class ChatEncoder:
             raise ValueError(f"max_seq_length must be at least 2, not {max_seq_length}")
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
+        self._renderer = TemplateRenderer(tokenizer)
         self._dated = False
         self._notes = _Notes({}, {}, {}, {}, {}, {})
 
@@ -112,19 +131,22 @@ class ChatEncoder:
         Raises:
             RowError: the row cannot be used, or the template refuses it.
         """
-        self._refuse_problem(example)
-        if example.messages and self._template(example) is not None:
-            rendered = self._rendered(example)
-            ids, extents = self._tokens(rendered.text, False, [b for t in rendered.turns for b in t.span])
-            mask, straddling = span_mask(extents, [turn.span for turn in rendered.turns])
-            self._note(example, rendered, straddling)
-            return self._cut(example, ids, mask.tolist())
-        if example.messages:
-            self._notes.no_template[example.id] = example.position
-            ids = self._plain_ids("".join(self._joined(example.messages)), ends=True)
-        else:
-            ids = self._plain_ids(example.text or "", ends=False)
-        return self._cut(example, ids, [True] * len(ids))
+        (encoded,) = self.encode_rows((example,))
+        if isinstance(encoded, RowError):
+            raise encoded
+        return encoded
+
+    def encode_rows(self, examples: Sequence[Example]) -> tuple[EncodedExample | RowError, ...]:
+        """Training rows as `encode` gives them one at a time, faster; an error stands in the place of its row.
+
+        Raises:
+            ModelError: the template is not valid Jinja.
+        """
+        drafts = [self._draft(example) for example in examples]
+        tokens = iter(self._tokenised([draft for draft in drafts if isinstance(draft, _Draft)]))
+        return tuple(
+            draft if isinstance(draft, RowError) else self._finish(draft, next(tokens)) for draft in drafts
+        )
 
     def encode_answer(self, example: Example) -> EncodedExample:
         """An eval row: the prompt as `encode_prompt` gives it, then the wanted answer, which alone is supervised.
@@ -192,56 +214,40 @@ class ChatEncoder:
             self._notes.refused[example.id] = (example.position + 1, error.problem)
         return self._cut(example, [], [])
 
-    def _template(self, example: Example) -> str | None:
-        if getattr(self.tokenizer, "chat_template", None) is None:
-            return None
+    def _draft(self, example: Example) -> _Draft | RowError:
         try:
-            return str(self.tokenizer.get_chat_template(tools=_tools(example)))
-        except ValueError as error:
-            raise ModelError("the tokenizer has no usable chat template", found=str(error)[:200]) from None
+            self._refuse_problem(example)
+            if not example.messages:
+                return _Draft(example, example.text or "", None, special=True)
+            if self._renderer.template(example) is None:
+                return _Draft(example, "".join(self._joined(example.messages)), None, True, closed=True)
+            rendered = self._rendered(example)
+        except RowError as error:
+            return error
+        return _Draft(example, rendered.text, rendered)
+
+    def _finish(self, draft: _Draft, tokens: _Tokens) -> EncodedExample:
+        rendered = draft.rendered
+        ids, extents = tokens
+        if rendered is None or extents is None:
+            if draft.closed:
+                self._notes.no_template[draft.example.id] = draft.example.position
+                ids = self._closed(ids)
+            return self._cut(draft.example, ids, np.ones(len(ids), dtype=np.bool_))
+        mask, straddling = span_mask(extents, [turn.span for turn in rendered.turns])
+        self._note(draft.example, rendered, straddling)
+        return self._cut(draft.example, ids, mask)
 
     def _refuse_problem(self, example: Example) -> None:
         if example.problem is not None:
             raise RowError(example.problem, where=f"row {example.position + 1}")
 
-    def _render(
-        self,
-        example: Example,
-        messages: Sequence[Message],
-        prompt: bool,
-        template: str | None = None,
-        date: datetime.datetime = PINNED_DATE,
-    ) -> str:
-        from jinja2.exceptions import TemplateError, TemplateSyntaxError
-
-        conversation = [
-            {"role": turn.role, "content": turn.content, **(turn.extra or {})} for turn in messages
-        ]
-        try:
-            return str(
-                self.tokenizer.apply_chat_template(
-                    conversation,
-                    tools=_tools(example),
-                    chat_template=dated_template(template or self._template(example) or "", date),
-                    add_generation_prompt=prompt,
-                    tokenize=False,
-                )
-            )
-        except TemplateSyntaxError as error:
-            raise ModelError(f"the chat template is not valid Jinja ({error})") from None
-        except TemplateError as error:
-            said = type(error) is TemplateError
-            problem = f"template refuses: {error}" if said else f"template cannot render the row ({error})"
-            raise RowError(problem[:300], where=f"row {example.position + 1}") from None
-        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-            raise RowError(
-                f"template cannot render the row ({type(error).__name__}: {str(error)[:200]})",
-                where=f"row {example.position + 1}",
-            ) from None
+    def _render(self, example: Example, messages: Sequence[Message], prompt: bool) -> str:
+        return self._renderer.render(example, messages, prompt, self._renderer.template(example) or "")
 
     def _rendered(self, example: Example) -> _Rendered:
         messages = example.messages
-        template = self._template(example) or ""
+        template = self._renderer.template(example) or ""
         for i, turn in enumerate(messages):
             if turn.extra and "tool_calls" in turn.extra and "tool_calls" not in template:
                 content = "null" if not turn.content else "text"
@@ -254,7 +260,8 @@ class ChatEncoder:
             extras = [json.dumps(t.extra, ensure_ascii=False, default=str) for t in messages if t.extra]
             opening, closing = marker_pair([*(turn.content for turn in messages), *extras])
             marked = marked_template(template, opening, closing)
-            text, spans = split_markers(self._render(example, messages, False, marked), opening, closing)
+            shown = self._renderer.render(example, messages, False, marked)
+            text, spans = split_markers(shown, opening, closing)
             if len(spans) == len(speakers):
                 turns = [
                     self._marked_turn(example, text, i, span) for i, span in zip(speakers, spans, strict=True)
@@ -271,7 +278,7 @@ class ChatEncoder:
             if turn.role in ("system", "user") and turn.content.strip() not in text
         )
         if not self._dated and "strftime_now" in template:
-            other_day = self._render(example, messages, False, date=_OTHER_DATE)
+            other_day = self._renderer.render(example, messages, False, template, _OTHER_DATE)
             self._dated = other_day != self._render(example, messages, False)
         return _Rendered(text, tuple(turns), missing)
 
@@ -376,23 +383,33 @@ class ChatEncoder:
         listed = sorted((name for name in names if name.strip()), key=len, reverse=True)
         return re.compile("|".join(map(re.escape, listed)) or "(?!)")
 
-    def _tokens(self, text: str, special: bool, borders: Sequence[int]) -> tuple[list[int], IntArray]:
-        if getattr(self.tokenizer, "is_fast", False):
+    def _tokenised(self, drafts: Sequence[_Draft]) -> list[_Tokens]:
+        if not getattr(self.tokenizer, "is_fast", False):
+            return [self._slowly_tokenised(draft) for draft in drafts]
+        tokens: dict[int, _Tokens] = {}
+        for part in _parts(drafts):
             output = self.tokenizer(
-                text,
-                add_special_tokens=special,
-                return_offsets_mapping=True,
+                [drafts[i].text for i in part],
+                add_special_tokens=drafts[part[0]].special,
                 return_attention_mask=False,
+                return_token_type_ids=False,
                 verbose=False,
             )
-            ids, extents = (
-                list(output["input_ids"]),
-                token_extents(output["offset_mapping"], output.tokens()),
-            )
-        else:
-            ids = self._ids(text, special)
-            extents = prefix_extents(text, ids, borders, lambda part: self._ids(part, special))
+            for i, ids, encoding in zip(part, output["input_ids"], output.encodings or (), strict=True):
+                doubled = self._doubled_bos(ids)
+                extents = None
+                if drafts[i].rendered is not None:
+                    extents = token_extents(encoding.offsets, partial(getattr, encoding, "tokens"))[doubled:]
+                tokens[i] = (ids[doubled:] if doubled else ids, extents)
+        return [tokens[i] for i in range(len(drafts))]
+
+    def _slowly_tokenised(self, draft: _Draft) -> _Tokens:
+        ids = self._ids(draft.text, draft.special)
         doubled = self._doubled_bos(ids)
+        if draft.rendered is None:
+            return ids[doubled:], None
+        borders = [border for turn in draft.rendered.turns for border in turn.span]
+        extents = prefix_extents(draft.text, ids, borders, lambda part: self._ids(part, draft.special))
         return ids[doubled:], extents[doubled:]
 
     def _ids(self, text: str, special: bool) -> list[int]:
@@ -407,23 +424,21 @@ class ChatEncoder:
             doubled += 1
         return doubled
 
-    def _plain_ids(self, text: str, ends: bool) -> list[int]:
-        # Raw text with the tokenizer's own special tokens; `ends` closes it with one end-of-sequence token.
-        ids = self._ids(text, True)
-        ids = ids[self._doubled_bos(ids) :]
+    def _closed(self, ids: list[int]) -> list[int]:
+        # With one end-of-sequence token, where the tokenizer has any.
         eos = self.tokenizer.eos_token_id
-        if ends and eos is not None:
-            while ids and ids[-1] == eos:
-                ids.pop()
-            ids.append(eos)
-        return ids
+        if eos is None:
+            return ids
+        n = len(ids)
+        while n and ids[n - 1] == eos:
+            n -= 1
+        return [*ids[:n], eos]
 
     def _prompt_ids(self, example: Example, text: str) -> list[int]:
-        if self._template(example) is not None:
-            ids = self._ids(text, False)
-            ids = ids[self._doubled_bos(ids) :]
-        else:
-            ids = self._plain_ids(text, ends=False)
+        plain = self._renderer.template(example) is None
+        ids = self._ids(text, plain)
+        ids = ids[self._doubled_bos(ids) :]
+        if plain:
             eos, spelled = self.tokenizer.eos_token_id, str(self.tokenizer.eos_token)
             if len(ids) > 1 and ids[-1] == eos and not text.endswith(spelled):
                 ids.pop()  # A tokenizer that closes every text would end the prompt before its answer.
@@ -456,7 +471,7 @@ class ChatEncoder:
                 where=f"row {example.position + 1}",
                 expected="a final assistant turn with text",
             )
-        if self._template(example) is None:
+        if self._renderer.template(example) is None:
             pieces = self._joined(example.messages)
             eos = str(self.tokenizer.eos_token or "")
             answer = pieces[-1] if not eos or pieces[-1].endswith(eos) else pieces[-1] + eos
@@ -484,19 +499,18 @@ class ChatEncoder:
                 return int(token)
         return 0
 
-    def _cut(self, example: Example, ids: Sequence[int], mask: Sequence[bool]) -> EncodedExample:
+    def _cut(self, example: Example, ids: Sequence[int], mask: Sequence[bool] | BoolArray) -> EncodedExample:
         supervised = np.asarray(mask if len(ids) else [False], dtype=np.bool_)
         input_ids = np.asarray(ids if len(ids) else [self._filler], dtype=np.int64)
         # Nothing predicts the first token.
         supervised[0] = False
-        limit = self.max_seq_length
+        limit, length = self.max_seq_length, len(input_ids)
+        lost = 0
+        if length > limit:
+            lost = int(supervised[limit:].sum())
+            input_ids, supervised = input_ids[:limit].copy(), supervised[:limit].copy()
         return EncodedExample(
-            example.id,
-            example.position,
-            input_ids[:limit].copy(),
-            supervised[:limit].copy(),
-            truncated=max(0, len(input_ids) - limit),
-            truncated_supervised=int(supervised[limit:].sum()),
+            example.id, example.position, input_ids, supervised, max(0, length - limit), lost
         )
 
     def _note(self, example: Example, rendered: _Rendered, straddling: int) -> None:
@@ -520,19 +534,18 @@ def encode_all(
     """Encodes a dataset for training; a refused row gets a stand-in without targets and a finding.
 
     Args:
-        progress: called with 1 after each row.
+        progress: called with the number of rows after each batch of them (`BATCH_ROWS`).
 
     Returns:
-        One encoded example a row, in order.
+        One encoded example a row, in order: what `encode` gives for it.
     """
-    encoded = []
-    for example in examples:
-        try:
-            encoded.append(encoder.encode(example))
-        except RowError as error:
-            encoded.append(encoder.refuse(example, error))
+    encoded: list[EncodedExample] = []
+    rest = iter(examples)
+    while batch := list(islice(rest, BATCH_ROWS)):
+        for example, row in zip(batch, encoder.encode_rows(batch), strict=True):
+            encoded.append(encoder.refuse(example, row) if isinstance(row, RowError) else row)
         if progress is not None:
-            progress(1)
+            progress(len(batch))
     return tuple(encoded)
 
 
@@ -665,16 +678,29 @@ def _note_findings(notes: _Notes, dated: bool) -> Iterable[Finding]:
         )
 
 
+def _parts(drafts: Sequence[_Draft]) -> Iterator[list[int]]:
+    # Numbers of the drafts that one call can tokenise: alike in special tokens, not too much text together.
+    for special in (False, True):
+        part: list[int] = []
+        length = 0
+        for i, draft in enumerate(drafts):
+            if draft.special is not special:
+                continue
+            if part and length + len(draft.text) > BATCH_CHARACTERS:
+                yield part
+                part, length = [], 0
+            part.append(i)
+            length += len(draft.text)
+        if part:
+            yield part
+
+
 def _is_altered(turn: Message, shown: str) -> bool:
     return bool(turn.content.strip()) and turn.content.strip() not in shown
 
 
 def _ends_with(text: str, ends: re.Pattern[str]) -> bool:
     return any(not text[match.end() :].strip() for match in ends.finditer(text))
-
-
-def _tools(example: Example) -> list[dict[str, Any]] | None:
-    return [dict(tool) for tool in example.tools] if example.tools else None
 
 
 def _rows(rows: Sequence[int]) -> str:

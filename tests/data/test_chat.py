@@ -247,7 +247,7 @@ def test_a_refused_row_keeps_its_place_without_targets() -> None:
     encoded = encode_all(made, [bad, chat("u:q", "a:one"), unusable], seen.append)
     assert [row.n_supervised for row in encoded] == [0, 4, 0]
     assert [row.id for row in encoded] == ["b-0", "e-0", "c-2"]
-    assert seen == [1, 1, 1]
+    assert seen == [3]
     findings = {finding.id: finding for finding in encoding_findings(made, encoded)}
     assert findings["data.unrenderable_rows"].figures["rows"] == [1]
     assert findings["data.no_supervised_tokens"].figures["rows"] == [1, 3]

@@ -109,7 +109,7 @@ def test_a_turn_ends_with_its_end_token_and_not_the_newline(
 def test_trimmed_white_space_goes_back_to_the_token_it_came_from() -> None:
     # "a: b  c" as [a][:␠][b][␠␠][c], offsets trimmed.
     offsets = [(0, 1), (1, 2), (3, 4), (6, 6), (6, 7)]
-    extents = token_extents(offsets, ["a", ":\u0120", "b", "\u0120\u0120", "c"])
+    extents = token_extents(offsets, lambda: ["a", ":\u0120", "b", "\u0120\u0120", "c"])
     assert extents.tolist() == [[0, 1], [1, 3], [3, 4], [4, 6], [6, 7]]
 
 

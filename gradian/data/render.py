@@ -1,0 +1,135 @@
+"""A tokenizer's chat template, rendered as trainers do it while the clock stands still."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gradian.data.masks import dated_template
+from gradian.errors import ModelError, RowError
+from gradian.types import Example, Message
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+PINNED_DATE = datetime.datetime(2024, 7, 26)
+"""What `strftime_now` of a chat template sees: the date that Llama 3 templates use without a clock."""
+
+
+class TemplateRenderer:
+    """Renders conversations with the chat template of a tokenizer.
+
+    The result is that of `apply_chat_template`. What this does around the template itself (it checks and copies
+    the turns, drops null fields, fills in names for a field) leaves a turn that is a role and a text as it is, so
+    such conversations go straight to the template that transformers has compiled in its sandbox. The first text
+    of each template is rendered both ways, and whatever differs takes the long way for good.
+
+    Args:
+        tokenizer: a transformers tokenizer, with or without a chat template.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        # By template and whether the prompt is asked for; None where the long way has to be taken.
+        self._compiled: dict[tuple[str, bool], Any] = {}
+
+    def template(self, example: Example) -> str | None:
+        """The template that transformers picks for the row (one for tools may differ), None where there is none.
+
+        Raises:
+            ModelError: there are several, and none is meant for the row.
+        """
+        if getattr(self._tokenizer, "chat_template", None) is None:
+            return None
+        try:
+            return str(self._tokenizer.get_chat_template(tools=_tools(example)))
+        except ValueError as error:
+            raise ModelError("the tokenizer has no usable chat template", found=str(error)[:200]) from None
+
+    def render(
+        self,
+        example: Example,
+        messages: Sequence[Message],
+        prompt: bool,
+        template: str,
+        date: datetime.datetime = PINNED_DATE,
+    ) -> str:
+        """The text of a conversation.
+
+        Args:
+            example: the row, for its tools and its number.
+            messages: the turns to render, which need not be the row's.
+            prompt: whether the header of an assistant turn to come follows.
+            template: the template's source.
+            date: what the template takes for now.
+
+        Raises:
+            ModelError: the template is not valid Jinja.
+            RowError: the template refuses the turns, or fails on them.
+        """
+        from jinja2.exceptions import TemplateError, TemplateSyntaxError
+
+        try:
+            return self._text(messages, _tools(example), prompt, dated_template(template, date))
+        except TemplateSyntaxError as error:
+            raise ModelError(f"the chat template is not valid Jinja ({error})") from None
+        except TemplateError as error:
+            said = type(error) is TemplateError
+            problem = f"template refuses: {error}" if said else f"template cannot render the row ({error})"
+            raise RowError(problem[:300], where=f"row {example.position + 1}") from None
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise RowError(
+                f"template cannot render the row ({type(error).__name__}: {str(error)[:200]})",
+                where=f"row {example.position + 1}",
+            ) from None
+
+    def _text(
+        self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, prompt: bool, template: str
+    ) -> str:
+        plain = tools is None and bool(messages) and not any(turn.extra for turn in messages)
+        key = (template, prompt)
+        compiled = self._compiled.get(key) if plain else None
+        if compiled is not None:
+            return self._direct(compiled, messages, prompt)
+        text = str(
+            self._tokenizer.apply_chat_template(
+                [{"role": turn.role, "content": turn.content, **(turn.extra or {})} for turn in messages],
+                tools=tools,
+                chat_template=template,
+                add_generation_prompt=prompt,
+                tokenize=False,
+            )
+        )
+        if plain and key not in self._compiled:
+            compiled = _compile(self._tokenizer, template)
+            same = compiled is not None and self._direct(compiled, messages, prompt) == text
+            self._compiled[key] = compiled if same else None
+        return text
+
+    def _direct(self, compiled: Any, messages: Sequence[Message], prompt: bool) -> str:
+        names: Mapping[str, Any] = self._tokenizer.special_tokens_map
+        return str(
+            compiled.render(
+                names,
+                messages=[{"role": turn.role, "content": turn.content} for turn in messages],
+                tools=None,
+                documents=None,
+                add_generation_prompt=prompt,
+            )
+        )
+
+
+def _compile(tokenizer: PreTrainedTokenizerBase, template: str) -> Any:
+    # The sandboxed template that `apply_chat_template` itself renders; None where a tokenizer brings a method
+    # of its own, or a version of transformers keeps the template elsewhere.
+    from transformers import PreTrainedTokenizerBase as Base
+    from transformers.utils import chat_template_utils
+
+    compiler = getattr(chat_template_utils, "_compile_jinja_template", None)
+    own = type(tokenizer).apply_chat_template is not Base.apply_chat_template
+    return None if compiler is None or own else compiler(template)
+
+
+def _tools(example: Example) -> list[dict[str, Any]] | None:
+    return [dict(tool) for tool in example.tools] if example.tools else None
