@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradian.checks.near_duplicates import Sketches, sketch
 from gradian.checks.registry import CannotTell, Check, Need, all_checks
+from gradian.checks.turn_keys import TurnKeys, row_text, turn_keys
 from gradian.config.checks import ChecksConfig
 from gradian.runs.artifact import RunArtifact
 from gradian.types import EncodedExample, Example, Finding, IntArray, Severity
@@ -52,10 +54,20 @@ class Audit:
     rows: tuple[EncodedExample, ...] | None = None
     progress: Callable[[int], None] | None = None
 
-    @property
+    @cached_property
     def examples(self) -> tuple[Example, ...]:
-        """The training rows."""
+        """The training rows, read once: those of a large file come from the file each time they are asked for."""
         return tuple(self.dataset.examples) if self.dataset else ()
+
+    @cached_property
+    def turn_keys(self) -> TurnKeys:
+        """Hashes of what is asked and answered in the training rows."""
+        return turn_keys(self.examples)
+
+    @cached_property
+    def sketches(self) -> Sketches:
+        """MinHash signatures of the training rows."""
+        return sketch(row_text(example) for example in self.examples)
 
     @property
     def artifact(self) -> RunArtifact:

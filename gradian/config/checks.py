@@ -89,8 +89,10 @@ class DataLimits(Section):
     """Share of rows without a target from which `data.no_supervised_tokens` is critical."""
     bad_rows_share_high: Share = 0.01
     """Share of rows that cannot be used, or end in no end token, from which such a finding is high."""
+    cut_share: Share = 0.05
+    """Share of rows cut from which `data.truncated` is medium."""
     dropped_share_high: Share = 0.05
-    """Share of rows dropped or cut from which `data.rows_dropped_by_trainer` is high and `data.truncated` medium."""
+    """Share of rows dropped from which `data.rows_dropped_by_trainer` is high."""
 
 
 class DynamicsLimits(Section):

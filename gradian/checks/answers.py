@@ -1,0 +1,103 @@
+"""Whether two answers to one question contradict each other, judged from the words alone.
+
+Most answers that differ do not: they are rephrased, or the question leaves the answer open. So a contradiction
+needs a sign of its own, and answers without one count as different only.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from gradian.checks.turn_keys import normalised
+
+SHORT_WORDS = 25
+"""Words up to which an answer is taken as one statement, whose words can be set against another's."""
+
+
+class Relation(str, Enum):
+    """How two answers to one question stand to each other."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    CONTRADICTS = "contradicts"
+
+
+_WORD = re.compile(r"[^\W_]+(?:[.,]\d+)*")
+# Straightened apostrophes are expected. An opening that only sometimes declines needs a word that does.
+_NOT = (
+    r"(?:cannot|can't|won't|will not|do not know|don't know|am not able|refuse|must decline|have to decline)"
+)
+_REFUSAL = re.compile(
+    rf"(?:sorry,|i {_NOT})\b"
+    r"|(?:i'?m|i am|we'?re|we are|sorry|unfortunately|as an ai|i do not|i don't)\b.{0,80}?"
+    rf"\b(?:sorry|unable|not able|not allowed|not comfortable|decline|{_NOT})\b",
+    re.DOTALL,
+)
+_RESULT = re.compile(
+    r"####\s*([^\n]+)|\\boxed\{([^{}]+)\}|\b(?:final )?answer(?: is|:)\s*\**\(?([^\s.,;*)]+)", re.IGNORECASE
+)
+_AFFIRMING = frozenset({"yes", "true", "correct", "yeah", "right"})
+_DENYING = frozenset({"no", "false", "incorrect", "nope", "wrong"})
+_FILLING = frozenset(
+    {
+        *("a", "an", "the", "is", "are", "was", "were", "be", "been", "it", "its", "this", "that"),
+        *("these", "those", "of", "in", "on", "at", "to", "for", "and", "or", "by", "with", "as", "from"),
+        *("sure", "so", "there", "here", "i", "you", "he", "she", "they", "we", "has", "have", "had"),
+        *("do", "does", "did", "will", "would", "can", "could", "should", "than", "then", "answer"),
+        *("called", "known", "named", "which", "who", "what", "where", "when"),
+    }
+)
+
+
+def is_refusal(answer: str) -> bool:
+    """Whether an answer begins as one that declines (English only)."""
+    return bool(_REFUSAL.match(normalised(answer[:300]).replace("\u2019", "'")))
+
+
+def relation(question: str, answer: str, other: str) -> Relation:
+    """Judge two answers to `question`.
+
+    They contradict each other when one declines and the other does not, when one begins with yes and the other
+    with no, when both name a final result and the results differ, or when both are short and, beyond the
+    question's words, say other numbers or hardly a word in common.
+    """
+    if normalised(answer) == normalised(other):
+        return Relation.AGREES
+    declining = is_refusal(answer), is_refusal(other)
+    if all(declining):
+        return Relation.AGREES
+    if any(declining):
+        return Relation.CONTRADICTS
+    words, others = _words(answer), _words(other)
+    if not words or not others:
+        return Relation.DIFFERS
+    openings = {words[0], others[0]}
+    if openings & _AFFIRMING and openings & _DENYING:
+        return Relation.CONTRADICTS
+    results = _result(answer), _result(other)
+    if all(results):
+        return Relation.AGREES if results[0] == results[1] else Relation.CONTRADICTS
+    if max(len(words), len(others)) > SHORT_WORDS:
+        return Relation.DIFFERS
+    asked = set(_words(question))
+    said, said_by_other = (
+        {word for word in listed if word not in asked and word not in _FILLING} or set(listed)
+        for listed in (words, others)
+    )
+    if said <= said_by_other or said_by_other <= said:
+        return Relation.AGREES
+    numbers, other_numbers = ({w for w in side if w[0].isdigit()} for side in (said, said_by_other))
+    apart = numbers and other_numbers and not (numbers <= other_numbers or other_numbers <= numbers)
+    if apart or len(said & said_by_other) < 0.5 * len(said | said_by_other):
+        return Relation.CONTRADICTS
+    return Relation.DIFFERS
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(normalised(text[:4000]))
+
+
+def _result(text: str) -> str:
+    found = [next(part for part in match.groups() if part) for match in _RESULT.finditer(text[-2000:])]
+    return normalised(found[-1]) if found else ""
