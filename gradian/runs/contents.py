@@ -18,6 +18,7 @@ from gradian.runs.trainer_state import FILE as STATE_FILE
 from gradian.runs.trainer_state import TrainerState, parse_state
 from gradian.runs.training_args_bin import FILE as ARGUMENTS_FILE
 from gradian.runs.training_args_bin import FILE_LIMIT, PickledObject, RefusedPickle, read_training_args
+from gradian.runs.yamlconfig import YamlConfig, own_configs
 
 TOKENIZER_FILE = "tokenizer_config.json"
 RESULT_FILES = ("train_results.json", "eval_results.json", "all_results.json")
@@ -43,6 +44,7 @@ class Contents:
         adapter_file: its configuration's path.
         pad_token: of the tokenizer saved beside the run, and its file.
         results: numbers of the `*_results.json`, each with its file.
+        configs: the YAML files in the folder itself.
     """
 
     files: RunFiles
@@ -55,6 +57,7 @@ class Contents:
     adapter_file: str
     pad_token: tuple[str, str] | None
     results: Mapping[str, tuple[Any, str]]
+    configs: tuple[YamlConfig, ...]
 
     @property
     def arguments_class(self) -> str:
@@ -72,6 +75,7 @@ class Reading(NamedTuple):
 
     Attributes:
         settings: the run's.
+        defaults: the trainer's own, for what neither the run nor its log says.
         lora: adapter settings from a config file, for a folder without an adapter.
         base_model: from a config file, and the file and key.
         state: the log, where the trainer keeps one of its own.
@@ -80,6 +84,7 @@ class Reading(NamedTuple):
     """
 
     settings: Settings
+    defaults: Settings = Settings()
     lora: LoraSettings | None = None
     base_model: tuple[str, str] | None = None
     state: TrainerState | None = None
@@ -106,6 +111,7 @@ def read_contents(files: RunFiles) -> Contents:
         adapter_file=_in(adapter_folder, CONFIG),
         pad_token=_pad_token(files),
         results=_results(files),
+        configs=own_configs(files),
     )
 
 

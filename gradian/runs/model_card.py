@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradian.config.yamltext import YamlError, parse_yaml
 from gradian.runs.files import RunFiles
 from gradian.runs.scalars import as_text
+from gradian.runs.yamlconfig import parse_config
 
 FILE = "README.md"
 _LIMIT = 2 << 20
@@ -54,9 +54,9 @@ def read_card(files: RunFiles, name: str = FILE) -> ModelCard:
         return ModelCard()
     text = text.replace("\r\n", "\n")
     head = _FRONT_MATTER.match(text)
-    meta = _mapping(files, name, "metadata", head[1]) if head else {}
+    meta = parse_config(files, name, head[1]) if head else {}
     fenced = _FENCED_YAML.search(text) if "axolotl" in text else None
-    config = _mapping(files, name, "axolotl config", fenced[1]) if fenced else {}
+    config = parse_config(files, name, fenced[1]) if fenced else {}
     versions = {_library(found): version for found, version in _VERSION.findall(text)}
     axolotl = _AXOLOTL_VERSION.search(text)
     if axolotl:
@@ -78,14 +78,3 @@ def read_card(files: RunFiles, name: str = FILE) -> ModelCard:
 
 def _library(name: str) -> str:
     return _LIBRARY.get(name.lower(), name.lower())
-
-
-def _mapping(files: RunFiles, name: str, part: str, text: str) -> dict[str, Any]:
-    try:
-        data = parse_yaml(text)
-    except YamlError as error:
-        files.refuse(name, f"its {part} cannot be read: {error}")
-        return {}
-    return (
-        {key: value for key, value in data.items() if isinstance(key, str)} if isinstance(data, dict) else {}
-    )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradian.errors import RunError
-from gradian.runs import gradian_run, transformers_run, trl, unsloth
+from gradian.runs import axolotl, gradian_run, llamafactory, transformers_run, trl, unsloth
 from gradian.runs.artifact import HyperParameters, RunArtifact
 from gradian.runs.contents import Contents, Reading, Trainer, read_contents
 from gradian.runs.files import RunFiles
@@ -25,6 +25,8 @@ class _Reader(NamedTuple):
 # The most telling first: every one of them but the first leaves what transformers leaves too.
 _READERS = (
     _Reader("gradian", gradian_run.read),
+    _Reader("llamafactory", llamafactory.read),
+    _Reader("axolotl", axolotl.read),
     _Reader("unsloth", unsloth.read),
     _Reader("trl", trl.read),
     _Reader("transformers", transformers_run.read),
@@ -86,7 +88,7 @@ def _read(folder: Path) -> RunArtifact | None:
 
 def _artifact(contents: Contents, trainer: Trainer, reading: Reading) -> RunArtifact:
     settings = reading.settings.over(card_settings(contents)).over(state_settings(contents))
-    settings = settings.over(_results_settings(contents))
+    settings = settings.over(_results_settings(contents)).over(reading.defaults)
     if contents.pad_token is not None:
         token, source = contents.pad_token
         # A tokenizer's own counts only where the trainer was not told another.

@@ -20,9 +20,9 @@ from typing import Any
 
 FILE = "training_args.bin"
 FILE_LIMIT = 16 << 20
-# Real ones have 4 to 50 KB and at most a few thousand opcodes.
+# Real ones have 4 to 50 KB and at most a few thousand opcodes; a hundred thousand take half a second.
 _PICKLE_LIMIT = 4 << 20
-_MOST_OPCODES = 1_000_000
+_MOST_OPCODES = 100_000
 # torch.save without a zip writes this number, a version and the byte order as pickles of their own before the object.
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_PREFIX = 3

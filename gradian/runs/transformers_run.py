@@ -15,8 +15,8 @@ from gradian.runs.trainer_state import FILE as STATE_FILE
 from gradian.runs.training_args_bin import PickledObject
 
 
-def _step_limit(value: Any) -> int | None:
-    # -1 stands for "as many as the epochs take".
+def step_limit(value: Any) -> int | None:
+    """Return a limit on the steps; None for -1, which stands for none."""
     steps = as_int(value)
     return steps if steps is not None and steps > 0 else None
 
@@ -24,7 +24,7 @@ def _step_limit(value: Any) -> int | None:
 KEYS = (
     Key("learning_rate", "learning_rate", as_float),
     Key("num_train_epochs", "epochs", as_float),
-    Key("max_steps", "max_steps", _step_limit),
+    Key("max_steps", "max_steps", step_limit),
     Key("per_device_train_batch_size", "per_device_batch", as_int),
     Key("gradient_accumulation_steps", "grad_accum", as_int),
     Key("lr_scheduler_type", "scheduler", as_text),
@@ -67,7 +67,7 @@ _CARD_KEYS = (
     Key("lr_scheduler_warmup_steps", "warmup_steps", as_float),
     Key("lr_scheduler_warmup_ratio", "warmup_ratio", as_float),
     Key("num_epochs", "epochs", as_float),
-    Key("training_steps", "max_steps", _step_limit),
+    Key("training_steps", "max_steps", step_limit),
 )
 
 
