@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LENGTH_FLAG = "--max-seq-length"
 SHORTEST = 2
+NAMED_FILES = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +120,7 @@ def prepare(config: Config, *, max_seq_length: int | None = None) -> Prepared:
             max_seq_length_source=source,
             limits=config.checks.model_dump(mode="json"),
         ),
-        _other_rows(record, dataset),
+        (*_other_rows(record, dataset), *_unread(run)),
         tuple(notes),
     )
 
@@ -149,6 +150,23 @@ def _other_rows(record: GradianRun | None, dataset: Dataset | None) -> tuple[Fin
             " the checks of the data say is about the file as it is now.",
             fix=f"Pass the file that the run was trained on: `--dataset {record.dataset.path}`, as it was then.",
             figures={"trained_rows": record.dataset.n, "given_rows": n},
+        ),
+    )
+
+
+def _unread(run: RunArtifact | None) -> tuple[Finding, ...]:
+    if run is None or not run.unread:
+        return ()
+    n = len(run.unread)
+    listed = "; ".join(f"{entry.file}: {entry.reason}" for entry in run.unread[:NAMED_FILES])
+    return (
+        Finding(
+            id="audit.unread_files",
+            severity=Severity.MEDIUM,
+            title=f"{n} file{'' if n == 1 else 's'} of the run folder could not be read, and nothing in there was judged",
+            evidence=listed + ("; ..." if n > NAMED_FILES else "."),
+            fix="Fetch these files whole or write them again, and do not load one that was refused with anything else.",
+            figures={"files": [entry.file for entry in run.unread]},
         ),
     )
 

@@ -111,6 +111,15 @@ def test_other_rows_than_those_of_the_run_are_a_finding(run: Path, dataset: Path
     assert prepare(settings(run_dir=run, dataset=dataset)).findings == ()
 
 
+def test_a_file_that_could_not_be_read_is_a_finding_with_its_reason(run: Path) -> None:
+    (run / "trainer_state.json").write_text("{", encoding="utf-8")
+    (found,) = prepare(settings(run_dir=run)).findings
+    assert (found.id, found.severity) == ("audit.unread_files", Severity.MEDIUM)
+    assert found.title.startswith("1 file of the run folder could not be read")
+    assert found.evidence.startswith("trainer_state.json: ")
+    assert found.figures == {"files": ["trainer_state.json"]}
+
+
 def test_the_base_model_of_the_run_is_named_but_never_loaded_unasked(run: Path) -> None:
     prepared = prepare(settings(run_dir=run))
     assert prepared.audit.encoder is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from gradian.report.audit.model import AuditReport, DatasetRead, Inputs, RunRead
-from gradian.report.audit.tally import counted, skip_groups, tally_line
+from gradian.report.audit.tally import counted, log_words, skip_groups, tally_line, trainer_words
 from gradian.report.escape import markdown_cell, markdown_code, markdown_prose
 from gradian.report.markdown import LABEL, findings_section, summary_list, table
 
@@ -41,7 +41,7 @@ def _given(inputs: Inputs) -> list[tuple[str, str]]:
         ("eval data", _dataset(inputs.eval_dataset)),
         ("run folder", _run_line(inputs.run) if inputs.run else ""),
         ("tokenizer", "" if inputs.tokenizer is None else markdown_cell(inputs.tokenizer)),
-        ("rows cut at", f"{length} (from {markdown_cell(source)})" if length and source else length),
+        ("length limit", f"{length} (from {markdown_cell(source)})" if length and source else length),
     ]
 
 
@@ -50,10 +50,10 @@ def _dataset(dataset: DatasetRead | None) -> str:
 
 
 def _run_line(run: RunRead) -> str:
-    pieces = [f"{markdown_cell(run.folder)}, written by {run.trainer}"]
+    pieces = [f"{markdown_cell(run.folder)}, {trainer_words(run)}"]
     if run.checkpoint:
         pieces.append(f"state from {markdown_cell(run.checkpoint, LABEL)}")
-    pieces.append(f"{counted(run.n_logged, 'log row')}, {counted(run.n_evaluations, 'evaluation')}")
+    pieces.append(log_words(run))
     if run.unread:
         pieces.append(f"**{counted(len(run.unread), 'file')} not read**")
     return ", ".join(pieces)

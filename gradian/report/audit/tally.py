@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradian.report.audit.model import AuditReport, SkippedPart
+from gradian.report.audit.model import AuditReport, RunRead, SkippedPart
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,18 @@ def tally_line(report: AuditReport) -> str:
         pieces.append(f"{silent} cannot tell from what is there")
     line = f"{counted(len(report.passed), 'check')} passed, {len(report.skipped)} skipped"
     return f"{line}: {', '.join(pieces)}." if pieces else f"{line}."
+
+
+def trainer_words(run: RunRead) -> str:
+    """Return who wrote the folder."""
+    return "by a trainer not recognised" if run.trainer == "unknown" else f"written by {run.trainer}"
+
+
+def log_words(run: RunRead) -> str:
+    """Return how much of a log there is."""
+    if not (run.n_logged or run.n_evaluations):
+        return "no training log"
+    return f"{counted(run.n_logged, 'log row')}, {counted(run.n_evaluations, 'evaluation')}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -9,10 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from gradian.report.audit.model import AuditReport, DatasetRead, Inputs, RunRead
-from gradian.report.audit.tally import counted, skip_groups, tally_line
+from gradian.report.audit.tally import counted, log_words, skip_groups, tally_line, trainer_words
 from gradian.report.escape import visible
 from gradian.report.terminal import STYLES, bullet
 from gradian.types import Severity
+
+# Reasons why a check cannot tell, the most common first: the rest is in the files.
+_SILENT_GROUPS = 6
 
 
 def render(report: AuditReport) -> RenderableType:
@@ -27,11 +30,13 @@ def render(report: AuditReport) -> RenderableType:
     if report.findings:
         parts += [Text(), _findings(report)]
     parts += [Text(), Text(_plain(tally_line(report)))]
+    silent = [group for group in skip_groups(report.skipped) if not group.flags]
     parts += [
-        bullet(f"{', '.join(group.ids)}: {_plain(group.reason)}", "dim")
-        for group in skip_groups(report.skipped)
-        if not group.flags
+        bullet(f"{', '.join(group.ids)}: {_plain(group.reason)}", "dim") for group in silent[:_SILENT_GROUPS]
     ]
+    more = sum(len(group.ids) for group in silent[_SILENT_GROUPS:])
+    if more:
+        parts.append(bullet(f"and {more} more; --out and --format json have every reason", "dim"))
     return Group(*parts)
 
 
@@ -77,7 +82,7 @@ def _given(inputs: Inputs) -> Iterator[tuple[str, str]]:
         yield "tokenizer", visible(inputs.tokenizer)
     if inputs.max_seq_length is not None:
         source = f" (from {visible(inputs.max_seq_length_source)})" if inputs.max_seq_length_source else ""
-        yield "rows cut at", f"{inputs.max_seq_length:,} tokens{source}"
+        yield "length limit", f"{inputs.max_seq_length:,} tokens{source}"
 
 
 def _dataset(dataset: DatasetRead) -> str:
@@ -87,8 +92,7 @@ def _dataset(dataset: DatasetRead) -> str:
 
 def _run(run: RunRead) -> Iterator[tuple[str, str]]:
     state = f", state from {visible(run.checkpoint, 80)}" if run.checkpoint else ""
-    logs = f"{counted(run.n_logged, 'log row')}, {counted(run.n_evaluations, 'evaluation')}"
-    yield "run", f"{visible(run.folder)}: written by {run.trainer}{state}; {logs}."
+    yield "run", f"{visible(run.folder)}: {trainer_words(run)}{state}; {log_words(run)}."
     for entry in run.unread:
         yield "not read", f"{visible(entry.file, 80)}: {visible(entry.reason)}"
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from gradian.report.audit import terminal
-from gradian.report.audit.model import AuditReport
+from gradian.report.audit.model import AuditReport, SkippedPart
 from tests.report.golden import assert_golden
 from tests.report.hostile import EVERYTHING
 
@@ -40,6 +40,15 @@ def test_no_line_is_wider_than_the_terminal_and_every_finding_and_fix_is_there(w
         assert finding.severity.value.upper() in letters
         assert finding.id in letters or width < 80
     assert letters.count("Fix:") == 3
+
+
+def test_only_the_most_common_reasons_for_silence_are_listed_and_the_rest_is_counted() -> None:
+    parts = [SkippedPart(id=f"data.x{i}", reason=f"reason {min(i, 8)}") for i in range(12)]
+    text = shown(samples.faulty().model_copy(update={"skipped": tuple(parts)}), 200)
+    assert "- data.x8, data.x9, data.x10, data.x11: reason 8\n" in text
+    assert "- data.x4: reason 4\n" in text
+    assert "reason 5" not in text
+    assert text.endswith("- and 3 more; --out and --format json have every reason\n")
 
 
 def test_nothing_from_outside_controls_the_terminal() -> None:
