@@ -80,7 +80,7 @@ FAMILIES = ("llama", "qwen2", "mistral", "gemma", "gemma2", "gpt_neox", "gpt2")
 
 
 def tiny_base(family: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
-    """Return a random base model."""
+    """Return a random base model of one of FAMILIES, or of mixtral or qwen2_moe, whose experts are fused."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(family_config(family), attn_implementation="eager")
@@ -108,29 +108,39 @@ def loaded_from(model: Any) -> LoadedModel:
     return LoadedModel(model=model, tokenizer=tokenizer, device=parameter.device, dtype=parameter.dtype)
 
 
-def tiny_lora(
-    family: str, dtype: torch.dtype = torch.float32, lora_dtype: torch.dtype | None = None, **lora: Any
-) -> LoadedModel:
-    """Return a random model with a random, non-zero adapter (B would start at zero).
+def with_lora(base: Any, lora_dtype: torch.dtype | None = None, **lora: Any) -> LoadedModel:
+    """Put a random, non-zero adapter on a base model (B would start at zero).
 
     Args:
-        family: one of FAMILIES, or mixtral or qwen2_moe, whose experts are fused.
-        dtype: of the base.
+        base: changed in place.
         lora_dtype: of A and B; None leaves PEFT's choice.
-        lora: LoraConfig settings; all linear layers and dropout by default.
+        lora: LoraConfig settings.
     """
-    settings = {"r": 3, "lora_alpha": 5, "lora_dropout": 0.3, "target_modules": "all-linear", **lora}
-    settings["fan_in_fan_out"] = family == "gpt2"
-    base = tiny_base(family, dtype)
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings))
+        model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **lora))
         for name, parameter in model.named_parameters():
             if "lora_" in name:
                 torch.nn.init.normal_(parameter, std=0.2)
                 if lora_dtype is not None:
                     parameter.data = parameter.data.to(lora_dtype)
     return loaded_from(model)
+
+
+def tiny_lora(
+    family: str, dtype: torch.dtype = torch.float32, lora_dtype: torch.dtype | None = None, **lora: Any
+) -> LoadedModel:
+    """Return a random model with a random adapter, on all linear layers and with dropout by default.
+
+    Args:
+        family: one of FAMILIES.
+        dtype: of the base.
+        lora_dtype: of A and B; None leaves PEFT's choice.
+        lora: LoraConfig settings.
+    """
+    settings = {"r": 3, "lora_alpha": 5, "lora_dropout": 0.3, "target_modules": "all-linear", **lora}
+    settings["fan_in_fan_out"] = family == "gpt2"
+    return with_lora(tiny_base(family, dtype), lora_dtype, **settings)
 
 
 def random_examples(lengths: list[int], seed: int = 0, silent: tuple[int, ...] = ()) -> list[EncodedExample]:

@@ -16,7 +16,8 @@ from gradian.grads.loss import (
     slot_in_owner,
     supervised_logits,
 )
-from tests.tiny_models import FAMILIES, VOCABULARY, random_examples, tiny_lora
+from gradian.model.load import LoadedModel
+from tests.tiny_models import FAMILIES, VOCABULARY, random_examples, tiny_base, tiny_lora
 
 CPU = torch.device("cpu")
 
@@ -98,8 +99,6 @@ def test_the_head_is_left_without_a_hook_even_when_the_model_fails() -> None:
 
 
 def test_a_model_without_an_output_head_is_refused() -> None:
-    from gradian.model.load import LoadedModel
-    from tests.tiny_models import tiny_base
 
     body = tiny_base("llama").model
     loaded = LoadedModel(body, tiny_lora("llama").tokenizer, CPU, torch.float32)

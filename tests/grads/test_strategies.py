@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -18,7 +16,6 @@ from gradian.errors import GradientError
 from gradian.grads.collect import GradientCollector
 from gradian.grads.loss import TokenBatch
 from gradian.grads.strategy import STRATEGIES
-from gradian.model.load import LoadedModel
 from gradian.model.lora import find_blocks, lora_pairs
 from gradian.types import EncodedExample
 from tests.grads.agreement import (
@@ -29,7 +26,7 @@ from tests.grads.agreement import (
     models_own_gradients,
     variant_settings,
 )
-from tests.tiny_models import FAMILIES, loaded_from, random_examples, tiny_base, tiny_lora
+from tests.tiny_models import FAMILIES, random_examples, tiny_base, tiny_lora, with_lora
 from tests.tolerances import STRATEGIES as TOLERANCE
 
 
@@ -186,7 +183,7 @@ def test_a_layer_that_always_checkpoints_itself_is_exact(strategy: str) -> None:
     encoded = random_examples(LENGTHS)
     base = tiny_base("llama")
     base.model.layers[0].mlp = Checkpointed(base.model.layers[0].mlp, reentrant=False)
-    loaded = with_lora(base, target_modules="all-linear")
+    loaded = with_lora(base, r=2, target_modules="all-linear")
     found = collected(loaded, encoded, strategy=strategy, batch_size=3)
     assert largest_difference(found, models_own_gradients(loaded, encoded)) <= TOLERANCE[torch.float32]
 
@@ -195,7 +192,7 @@ def test_a_layer_that_always_checkpoints_itself_is_exact(strategy: str) -> None:
 def test_a_layer_that_always_checkpoints_itself_reentrantly_is_refused_not_zero() -> None:
     base = tiny_base("llama")
     base.model.layers[0].mlp = Checkpointed(base.model.layers[0].mlp, reentrant=True)
-    loaded = with_lora(base, target_modules=r".*mlp.*_proj")
+    loaded = with_lora(base, r=2, target_modules=r".*mlp.*_proj")
     with pytest.raises(GradientError, match="did not run as a module"):
         collected(loaded, random_examples(LENGTHS))
 
@@ -272,19 +269,10 @@ def test_the_oracle_can_tell_a_wrong_gradient() -> None:
     assert largest_difference(collected(loaded, wrong), models_own_gradients(loaded, encoded)) > 0.1
 
 
-def with_lora(base: Any, **settings: Any) -> LoadedModel:
-    """Put a random adapter on a base model whose layers a test has rearranged."""
-    model = get_peft_model(base, LoraConfig(r=2, task_type="CAUSAL_LM", **settings))
-    for name, parameter in model.named_parameters():
-        if "lora_" in name:
-            torch.nn.init.normal_(parameter, std=0.2)
-    return loaded_from(model)
-
-
 def test_a_layer_that_runs_twice_has_the_sum_of_both_gradients() -> None:
     base = tiny_base("llama")
     base.model.layers[1] = base.model.layers[0]
-    loaded = with_lora(base, target_modules="all-linear")
+    loaded = with_lora(base, r=2, target_modules="all-linear")
     encoded = random_examples(LENGTHS)
     oracle = models_own_gradients(loaded, encoded)
     assert len(oracle) == 7
@@ -324,7 +312,7 @@ class Routed(nn.Module):
 def test_a_layer_that_sees_the_batch_flattened_is_exact() -> None:
     base = tiny_base("llama")
     base.model.layers[1].mlp = Flattened(base.model.layers[1].mlp)
-    loaded = with_lora(base, target_modules="all-linear")
+    loaded = with_lora(base, r=2, target_modules="all-linear")
     encoded = random_examples(LENGTHS)
     found = collected(loaded, encoded, batch_size=3)
     assert largest_difference(found, models_own_gradients(loaded, encoded)) <= TOLERANCE[torch.float32]
@@ -337,7 +325,7 @@ def test_routed_experts_are_refused_by_hooks_and_exact_by_the_loop(share: float)
     other = tiny_base("llama", seed=5)
     experts = [base.model.layers[0].mlp, other.model.layers[0].mlp, other.model.layers[1].mlp]
     base.model.layers[0].mlp = Routed(experts, share)
-    loaded = with_lora(base, target_modules=r".*experts\.\d\.(up|down)_proj")
+    loaded = with_lora(base, r=2, target_modules=r".*experts\.\d\.(up|down)_proj")
     encoded = random_examples([7, 6])
     with pytest.raises(GradientError, match=r"experts(.|\n)*grads\.strategy to loop"):
         collected(loaded, encoded)
