@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
+import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradian.checks.attribution import dataset_finding
-from gradian.clustering.cluster import cluster_examples
+from gradian.checks.attribution import dataset_finding, truncation_finding
+from gradian.checks.audit import NO_LIMIT, Audit, AuditResult, run_audit
+from gradian.clustering.cluster import Clustering, cluster_examples
 from gradian.clustering.summary import summarise
 from gradian.config import Config
-from gradian.data.chat import encoding_findings
-from gradian.data.formats import load_dataset
+from gradian.data.chat import ChatEncoder, encoding_findings
+from gradian.data.formats import Dataset, load_dataset
 from gradian.data.ids import dataset_hash
 from gradian.engines import ENGINES, EngineSettings
 from gradian.errors import EvaluationError, RunError
@@ -35,8 +37,10 @@ from gradian.query.scorer import (
 )
 from gradian.report.build import build_report
 from gradian.report.model import Engines, Report, Skipped
-from gradian.report.write import write_report
-from gradian.runs.gradian_run import RUN_FILE, GradianRun, read_run
+from gradian.report.write import check_writable, write_report
+from gradian.runs.artifact import RunArtifact
+from gradian.runs.gradian_run import read_run
+from gradian.runs.read import read_run_folder
 from gradian.session import Session
 from gradian.types import Example, Finding, FloatArray, Scores
 
@@ -153,66 +157,93 @@ def attribute_run(
     engines = [primary, *([cross_check] if cross_check else [])]
     for name in engines:
         ENGINES[name]  # an unknown engine is refused before anything is loaded
-    if config.run_dir and not Path(config.run_dir).is_dir():
-        raise RunError("there is no such run folder", where=f"--run {config.run_dir}")
-    run = read_run(config.run_dir) if config.run_dir else None
-    if config.run_dir:
-        skipped.append(_audit_skipped(found_record=run is not None))
+    run = read_run_folder(config.run_dir) if config.run_dir else None
+    if out is not None:
+        check_writable(out)
     session = Session(config, progress, skip_nonfinite=skip_nonfinite)
-    eval_examples: Sequence[Example] = ()
-    findings: list[Finding] = list(session.dataset.findings)
-    if config.eval_dataset:
-        eval_set = load_dataset(config.eval_dataset)
-        eval_examples = eval_set.examples
-        findings += (replace(finding, id=f"eval.{finding.id}") for finding in eval_set.findings)
-    measured = _measure(session, eval_examples, capability) if config.eval_dataset else None
+    examples = session.dataset.examples
+    eval_set = load_dataset(config.eval_dataset) if config.eval_dataset else None
+    eval_examples: Sequence[Example] = eval_set.examples if eval_set else ()
+    # Both need no measurement, so their failures should not wait for one.
+    clustering = cluster_examples(examples, config.clustering, config.seed)
+    collector = session.collector
+    measured = _measure(session, eval_examples, capability) if eval_set else None
     reader = session.index(force=force)
-    items = items_to_explain(measured, eval_examples, session.dataset.examples)
-    rate = _learning_rate(run, config.run_dir) if run and "tracin" in engines else 1.0
+    items = items_to_explain(measured, eval_examples, examples)
+    rate = _learning_rate(run) if run and "tracin" in engines else 1.0
     settings = EngineSettings(config.engine.lambda_scale, config.engine.lambda_override, rate)
     influence = score_items(session, reader, items, engines, settings)
+    findings: list[Finding] = [*collector.findings]
     if run:
-        scored = session.inputs["dataset"]
-        mismatch = dataset_finding(run.dataset, scored["sha256"], scored["n"])
-        findings += [mismatch] if mismatch else []
-    findings += encoding_findings(session.encoder, session.encoded)
-    zeroed = tuple(session.dataset.examples[int(row)].id for row in np.flatnonzero(np.isnan(reader.loss)))
-    if zeroed:
-        # From the index and not from the build: an index that was found, or resumed, has them too.
-        findings.append(skipped_finding(zeroed))
-    # The collector repeats what the encoder found when it was the one that built the index.
-    known = {finding.id for finding in findings}
-    findings += (finding for finding in session.collector.findings if finding.id not in known)
+        audited = _audit(session, eval_set, run)
+        findings += audited.findings
+        skipped += [Skipped(id=check.id, reason=check.reason) for check in audited.skipped]
+        findings += _mismatches(session, run)
+    else:
+        skipped.append(Skipped(id="audit", reason="needs --run: the checks of settings, logs and data"))
+        findings += [*session.dataset.findings, *encoding_findings(session.encoder, session.encoded)]
+    if eval_set:
+        findings += (replace(finding, id=f"eval.{finding.id}") for finding in eval_set.findings)
+    zeroed = (examples[int(row)].id for row in np.flatnonzero(np.isnan(reader.loss)))
+    # Rows from the index and not from the build: an index that was found, or resumed, has them too.
+    unusable = tuple(dict.fromkeys((*zeroed, *collector.skipped)))
+    if unusable:
+        findings.append(skipped_finding(unusable))
+    findings = list({(finding.id, finding.title): finding for finding in findings}.values())
     provenance = _provenance(session, reader, eval_examples)
     report = _report(
-        session, reader, measured, influence, primary, cross_check, findings, skipped, provenance
+        session, reader, clustering, measured, influence, primary, cross_check, findings, skipped, provenance
     )
     if out is not None:
         write_report(report, out)
     return report
 
 
-def _audit_skipped(*, found_record: bool) -> Skipped:
-    # Said in the report, so that nobody takes the silence of checks that did not run for a clean bill.
-    read = (
-        "`gradian_run.json` alone was read"
-        if found_record
-        else "nothing was read: it holds no `gradian_run.json`"
-    )
-    return Skipped(
-        id="audit",
-        reason=f"of the run folder, {read}; the deterministic checks of data, config and logs are not part of this version",
-    )
+def _audit(session: Session, eval_set: Dataset | None, run: RunArtifact) -> AuditResult:
+    """Run the checks on the rows as training saw them, which may be cut elsewhere than the index cuts them."""
+    config = session.config
+    limit, encoder = run.hyper.max_length, session.encoder
+    same = limit == encoder.max_seq_length
+    if not same:
+        encoder = ChatEncoder(encoder.tokenizer, limit or NO_LIMIT)
+    with session.progress.task("Auditing", len(session.dataset.examples)) as advance:
+        return run_audit(
+            Audit(
+                dataset=session.dataset,
+                eval_dataset=eval_set,
+                run=run,
+                encoder=encoder,
+                max_seq_length=limit,
+                base_model=config.base_model,
+                limits=config.checks,
+                rows=session.encoded if same else None,
+                progress=advance,
+            )
+        )
 
 
-def _learning_rate(run: GradianRun, folder: str | None) -> float:
+def _mismatches(session: Session, run: RunArtifact) -> Iterator[Finding]:
+    """Yield what training saw otherwise than the index: other rows, or rows cut elsewhere."""
+    record = read_run(run.folder)
+    scored = session.inputs["dataset"]
+    if record and (found := dataset_finding(record.dataset, scored["sha256"], scored["n"])):
+        yield found
+    lengths = {row.id: len(row) + row.truncated for row in session.encoded}
+    dropped = run.hyper.overlong_rows == "drop"
+    if found := truncation_finding(
+        run.hyper.max_length, session.config.grads.max_seq_length, lengths, dropped
+    ):
+        yield found
+
+
+def _learning_rate(run: RunArtifact) -> float:
     # A scale on TracIn's scores, which no other engine reads.
-    rate = run.train.get("learning_rate")
-    if isinstance(rate, (int, float)) and rate > 0:
-        return float(rate)
+    rate = run.hyper.learning_rate
+    if rate is not None and math.isfinite(rate) and rate > 0:
+        return rate
     raise RunError(
-        "the run record has no learning rate, which tracin needs",
-        where=f"{folder}/{RUN_FILE}: train.learning_rate",
+        "the run records no learning rate, which tracin needs",
+        where=f"--run {run.folder}",
         found=repr(rate),
         expected="a number above 0",
     )
@@ -221,18 +252,7 @@ def _learning_rate(run: GradianRun, folder: str | None) -> float:
 def _measure(session: Session, examples: Sequence[Example], name: str) -> CapabilityResult:
     loaded = session.loaded
     with session.progress.task("Answering eval items", 2 * len(examples)) as advance:
-        try:
-            measured = measure_capability(loaded, examples, session.config, name, advance)
-        except EvaluationError as error:
-            # The evaluation sees rows, and only this module knows which file they are from.
-            where = ": ".join(part for part in (session.config.eval_dataset, error.where) if part)
-            raise EvaluationError(
-                error.problem,
-                where=where,
-                found=error.found,
-                expected=error.expected,
-                fix=error.fix or "correct these rows, or give another file with --eval-dataset",
-            ) from None
+        measured = measure_capability(loaded, examples, session.config, name, advance)
     log.info(
         "%s: base %.4f, tuned %.4f, delta %+.4f [%+.4f, %+.4f], %s",
         name,
@@ -249,6 +269,7 @@ def _measure(session: Session, examples: Sequence[Example], name: str) -> Capabi
 def _report(
     session: Session,
     reader: IndexReader,
+    clustering: Clustering,
     measured: CapabilityResult | None,
     influence: Influence,
     primary: str,
@@ -260,7 +281,6 @@ def _report(
     config, examples = session.config, session.dataset.examples
     raw = influence.average[primary]
     relative = relative_influence(raw, gradient_norms(reader))
-    clustering = cluster_examples(examples, config.clustering, config.seed)
     summaries = summarise(clustering, examples, raw, relative, config.clustering)
     if config.engine.relative:
         summaries = tuple(sorted(summaries, key=lambda cluster: cluster.relative_mean * cluster.n))

@@ -28,6 +28,11 @@ fault of Gradian's own, printed with its traceback, exit code 1.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 class GradianError(Exception):
     """A problem that its reader can act on.
@@ -60,6 +65,13 @@ class GradianError(Exception):
         head = f"{self.where}: {self.problem}" if self.where else self.problem
         parts = (("found", self.found), ("expected", self.expected), ("fix", self.fix))
         return "\n".join([head, *(f"  {name}: {text}" for name, text in parts if text)])
+
+    def within(self, outer: str | None) -> Self:
+        """Return the same error with an outer place in front, such as the file of a row."""
+        where = ": ".join(part for part in (outer, self.where) if part)
+        return type(self)(
+            self.problem, where=where or None, found=self.found, expected=self.expected, fix=self.fix
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only arguments do not survive Exception's own pickling (process pools use it).

@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gradian.config import Config
+from gradian.config.required import required
 from gradian.data.formats import Dataset, load_dataset
 from gradian.data.ids import dataset_hash
-from gradian.errors import ConfigError, DataError
+from gradian.errors import DataError
 from gradian.progress import Progress
 from gradian.store.cache import find_index
 from gradian.store.disk import check_disk
@@ -25,19 +26,6 @@ if TYPE_CHECKING:
     from gradian.types import EncodedExample
 
 log = logging.getLogger(__name__)
-
-
-def required(value: str | None, key: str, flag: str, why: str) -> str:
-    """Return a setting that a command cannot do without.
-
-    Raises:
-        ConfigError: it is not set.
-    """
-    if value:
-        return value
-    raise ConfigError(
-        f"{key} is not set: {why}", where=flag, fix=f"pass {flag}, or set `{key}` in the config"
-    )
 
 
 class Session:
@@ -142,7 +130,7 @@ class Session:
         return found
 
     def _check_context(self, encoded: Sequence[EncodedExample]) -> None:
-        from gradian.evaluation.generate import context_length
+        from gradian.model.context import context_length
 
         limit = context_length(self.loaded.model)
         over = [row.position + 1 for row in encoded if limit is not None and len(row) > limit]

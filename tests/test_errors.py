@@ -52,3 +52,12 @@ def test_the_tree_in_the_docstring_is_the_tree_of_classes() -> None:
 def test_a_narrow_error_is_caught_as_its_family() -> None:
     with pytest.raises(DataError):
         raise RowError("x")
+
+
+def test_an_outer_place_goes_in_front_and_nothing_else_changes() -> None:
+    inner = RowError("no answer", where="row 3", found="a user turn", fix="add one")
+    outer = inner.within("eval.jsonl")
+    assert type(outer) is RowError
+    assert str(outer) == "eval.jsonl: row 3: no answer\n  found: a user turn\n  fix: add one"
+    assert str(inner.within(None)) == str(inner)
+    assert RowError("empty").within(None).where is None

@@ -7,7 +7,7 @@ Every threshold sits in `Thresholds`. The figures in its comments are those of r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gradian.runs.gradian_run import RunDataset
@@ -209,6 +209,39 @@ def dataset_finding(trained: RunDataset, dataset: str, n: int) -> Finding | None
         " the adapter never saw explain nothing about it.",
         fix=f"Pass the file that the run was trained on: `--dataset {trained.path}`.",
         figures={"trained_rows": trained.n, "scored_rows": n},
+    )
+
+
+def truncation_finding(
+    trained: int | None, indexed: int, lengths: Mapping[str, int], dropped: bool
+) -> Finding | None:
+    """Return a finding when rows were cut elsewhere in training than in the index.
+
+    Args:
+        trained: where training cut rows, in tokens; None when the run does not say.
+        indexed: where the index cuts them, `grads.max_seq_length`.
+        lengths: tokens of each row before any cut, by example id.
+        dropped: whether training left longer rows out instead of cutting them.
+    """
+    if trained is None or (trained == indexed and not dropped):
+        return None
+    border = trained if dropped else min(trained, indexed)
+    ids = tuple(row for row, length in lengths.items() if length > border)
+    if not ids:
+        return None
+    did = "left longer rows out" if dropped else "cut rows there"
+    return Finding(
+        id="attribution.truncation_mismatch",
+        severity=Severity.MEDIUM,
+        title=f"{len(ids)} of {len(lengths)} rows are scored on other tokens than they were trained on"
+        f" (training {trained}, index {indexed})",
+        evidence=f"Training had a limit of {trained} tokens and {did}; the index cuts rows at {indexed}. The gradient of"
+        " such a row is not the one that training followed.",
+        fix="Take the rows out of the dataset that is scored."
+        if dropped
+        else f"Set grads.max_seq_length to {trained}.",
+        example_ids=ids,
+        figures={"trained": trained, "indexed": indexed, "rows": len(ids), "dropped": dropped},
     )
 
 

@@ -125,11 +125,15 @@ def measure_capability(
     """
     metric = METRICS[config.evaluation.metric]
     encoder = loaded.encoder(config.grads.max_seq_length)
-    answers = _encode_answers(encoder, examples, metric)
-    if metric.text is None:
-        items = _judge_likelihood(loaded, examples, answers, config, progress)
-    else:
-        items = _judge_text(loaded, encoder, examples, answers, metric, config, progress)
+    try:
+        answers = _encode_answers(encoder, examples, metric)
+        if metric.text is None:
+            items = _judge_likelihood(loaded, examples, answers, config, progress)
+        else:
+            items = _judge_text(loaded, encoder, examples, answers, metric, config, progress)
+    except EvaluationError as error:
+        # Rows do not know their file.
+        raise error.within(config.eval_dataset) from None
     base = np.array([item.base_score for item in items])
     tuned = np.array([item.tuned_score for item in items])
     settings = config.evaluation
@@ -195,6 +199,7 @@ def _encode_answers(
             f"{len(faults)} of {len(examples)} eval rows cannot be measured with {metric.name}",
             found="; ".join(faults[:_SHOWN_ROWS]) + (f"; and {more} more" if more > 0 else ""),
             expected="rows whose last turn is the wanted answer, within grads.max_seq_length",
+            fix="correct these rows, or give another file with --eval-dataset",
         )
     return encoded
 

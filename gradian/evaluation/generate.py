@@ -23,6 +23,7 @@ from gradian.config.schema import EvaluationConfig
 from gradian.data.collate import length_batches
 from gradian.errors import DeviceMemoryError, EvaluationError, NonFiniteError, RowError
 from gradian.grads.memory import is_out_of_memory
+from gradian.model.context import context_length
 from gradian.types import Example, IntArray, Message
 
 if TYPE_CHECKING:
@@ -123,14 +124,6 @@ def stop_tokens(loaded: LoadedModel, encoder: ChatEncoder) -> tuple[int, ...]:
     if not probe.truncated and last in {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}:
         found.add(last)
     return tuple(sorted(int(token) for token in found))
-
-
-def context_length(model: Any) -> int | None:
-    """Return how many tokens the model's positions reach, or None where the architecture sets no limit."""
-    config = model.config
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    value = getattr(text, "max_position_embeddings", None)
-    return int(value) if value else None
 
 
 def _check_prompt(example: Example, prompt: IntArray, context: int | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -19,6 +19,7 @@ from gradian.checks.attribution import (
     harm_contrast,
     is_diagnosed,
     is_flat,
+    truncation_finding,
     verdict_findings,
 )
 from gradian.runs.gradian_run import RunDataset
@@ -385,3 +386,28 @@ def test_scoring_other_rows_than_the_run_was_trained_on_is_critical() -> None:
     assert found is not None
     assert (found.id, found.severity) == ("attribution.dataset_mismatch", Severity.CRITICAL)
     assert "/data/train.jsonl" in found.fix
+
+
+class TestTruncation:
+    LENGTHS: ClassVar[dict[str, int]] = {"a-0": 100, "b-1": 600, "c-2": 2000}
+
+    def test_rows_that_training_cut_elsewhere_are_named(self) -> None:
+        found = truncation_finding(512, 1024, self.LENGTHS, dropped=False)
+        assert found is not None
+        assert found.example_ids == ("b-1", "c-2")
+        assert found.title.startswith("2 of 3 rows")
+        assert found.fix == "Set grads.max_seq_length to 512."
+        other = truncation_finding(1024, 512, self.LENGTHS, dropped=False)
+        assert other is not None
+        assert other.example_ids == ("b-1", "c-2")
+
+    def test_rows_that_training_left_out_are_named_even_at_the_same_limit(self) -> None:
+        found = truncation_finding(1024, 1024, self.LENGTHS, dropped=True)
+        assert found is not None
+        assert found.example_ids == ("c-2",)
+        assert "left longer rows out" in found.evidence
+
+    def test_equal_limits_short_rows_and_an_unknown_limit_say_nothing(self) -> None:
+        assert truncation_finding(512, 512, self.LENGTHS, dropped=False) is None
+        assert truncation_finding(2048, 4096, self.LENGTHS, dropped=False) is None
+        assert truncation_finding(None, 64, self.LENGTHS, dropped=False) is None

@@ -16,6 +16,7 @@ from gradian.errors import (
     DataError,
     EvaluationError,
     ModelError,
+    NoLoraBlocksError,
     RunError,
     UnknownNameError,
 )
@@ -195,17 +196,75 @@ def test_a_run_folder_that_is_not_there_is_refused(poisoned_run: PoisonedRun, tm
         gradian.analyze(poisoned_run.config(tmp_path, run_dir=str(tmp_path / "missing")))
 
 
-def test_a_run_folder_says_which_part_of_it_was_read(
+def run_folder(folder: Path, run: PoisonedRun, steps: int) -> Path:
+    """A folder as a trainer leaves it beside the adapter: settings and log, 12 epochs of a high rate."""
+    shutil.copytree(run.adapter, folder)
+    log = [
+        {
+            "step": step,
+            "epoch": 12 * step / steps,
+            "loss": 3.0 / (step + 1),
+            "grad_norm": 0.5,
+            "learning_rate": 5e-3,
+        }
+        for step in range(1, steps + 1)
+    ]
+    state = {
+        "global_step": steps,
+        "max_steps": steps,
+        "num_train_epochs": 12,
+        "train_batch_size": 4,
+        "log_history": log,
+    }
+    (folder / "trainer_state.json").write_text(json.dumps(state))
+    return folder
+
+
+def test_a_run_folder_brings_the_audit_into_the_report(
     poisoned_run: PoisonedRun, poisoned_cache: Path, tmp_path: Path
 ) -> None:
-    report = gradian.analyze(poisoned_run.config(poisoned_cache, run_dir=str(tmp_path)))
-    assert [skipped.id for skipped in report.skipped] == ["audit"]
+    folder = run_folder(tmp_path / "run", poisoned_run, steps=60)
+    alone = gradian.analyze(poisoned_run.config(poisoned_cache))
+    report = gradian.analyze(poisoned_run.config(poisoned_cache, run_dir=str(folder)))
+    assert {"config.overtraining", "config.lr_too_high", "data.tiny_dataset"} <= ids(report)
+    assert not {"config.overtraining", "data.tiny_dataset"} & ids(alone)
+    assert report.summary[0].startswith("1 critical issue invalidates or dominates this run")
+    assert report.examples == alone.examples
+    # The folder does not say where training cut the rows.
+    skipped = {skipped.id: skipped.reason for skipped in report.skipped}
+    assert "--max-seq-length" in skipped["config.max_seq_length_vs_data"]
+    assert [entry.id for entry in alone.skipped] == ["audit"]
+
+
+def test_a_folder_that_no_trainer_wrote_is_refused_before_anything_is_loaded(
+    poisoned_run: PoisonedRun, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError, match="nothing that a trainer writes"):
+        gradian.analyze(poisoned_run.config(tmp_path, run_dir=str(tmp_path / "empty"), base_model="nowhere"))
+
+
+def test_a_report_without_a_place_is_refused_before_anything_is_loaded(
+    poisoned_run: PoisonedRun, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        gradian.analyze(poisoned_run.config(tmp_path, base_model="nowhere"), out=tmp_path / "file" / "out")
+
+
+def test_an_impossible_module_filter_is_refused_before_the_capability_is_measured(
+    poisoned_run: PoisonedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = poisoned_run.config(tmp_path, grads={"module_filter": "nothing_like_this"})
+    with caplog.at_level(logging.INFO, "gradian"), pytest.raises(NoLoraBlocksError):
+        gradian.analyze(config, capability="letters")
+    assert "letters" not in caplog.text
 
 
 def test_an_engine_is_not_its_own_cross_check(poisoned_run: PoisonedRun, poisoned_cache: Path) -> None:
     report = gradian.analyze(poisoned_run.config(poisoned_cache), engine="graddot", cross_check="graddot")
     assert (report.engines.cross_check, report.engines.spearman) == (None, None)
-    assert [skipped.id for skipped in report.skipped] == ["cross_check"]
+    assert [skipped.id for skipped in report.skipped] == ["cross_check", "audit"]
 
 
 def test_a_training_row_beyond_the_models_context_is_named(poisoned_run: PoisonedRun, tmp_path: Path) -> None:

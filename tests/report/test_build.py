@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from gradian.report.build import most_harmful, top_decile_share
 from gradian.report.model import Engines
+from gradian.types import Finding, Severity
 
 from . import samples
+from .samples import cluster, poisoned, row
 
 
 class TestBuildReport:
@@ -63,3 +67,35 @@ class TestTopDecileShare:
     def test_without_harm_it_is_undefined(self) -> None:
         assert top_decile_share(np.array([0.0, 1.0])) is None
         assert top_decile_share(np.array([])) is None
+
+
+def test_harmful_rows_that_a_check_names_too_are_joined_with_it_in_finding_and_summary() -> None:
+    examples = [row(k, f"Prompt {k}", f"Answer {k}", "0" if k in (1, 4, 7) else "100") for k in range(60)]
+    scores = np.where([example.cluster == "0" for example in examples], -100.0, 0.5)
+    scores[[1, 4, 7]] -= np.arange(3)
+    defect = Finding(
+        id="data.duplicates",
+        severity=Severity.LOW,
+        title="3 rows are duplicates",
+        fix="Drop two of them.",
+        example_ids=tuple(examples[k].id for k in (1, 4, 7)),
+    )
+    values: dict[str, Any] = {
+        "examples": examples,
+        "assignment": [example.cluster for example in examples],
+        "clusters": (
+            cluster("0", [1, 4, 7], scores, scores),
+            cluster("100", [k for k in range(60) if k not in (1, 4, 7)], scores, scores),
+        ),
+        "scores": scores,
+        "relative": scores,
+        "item_scores": None,
+        "findings": (defect,),
+    }
+    report = poisoned(**values)
+    (match,) = (f for f in report.findings if f.id == "attribution.cluster_matches_data_defect")
+    assert match.title == "3 of the 3 most harmful rows also have the defect `data.duplicates`"
+    assert match.figures["p_value"] == pytest.approx(6 / (60 * 59 * 58))
+    assert f"{match.title}." in report.summary
+    undiagnosed = poisoned(**values, capability=None)
+    assert "attribution.cluster_matches_data_defect" not in {f.id for f in undiagnosed.findings}

@@ -19,11 +19,12 @@ from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
+from gradian.config.required import required
 from gradian.config.schema import Config
 from gradian.data.chat import ChatEncoder, encode_all, load_tokenizer
 from gradian.data.formats import Dataset, load_dataset
 from gradian.data.ids import dataset_hash
-from gradian.errors import ConfigError, DataError, MissingExtraError, RunError
+from gradian.errors import DataError, MissingExtraError, RunError
 from gradian.model.checkpoint import base_folder, checkpoint_fingerprint
 from gradian.model.load import resolve_device, resolve_dtype
 from gradian.progress import NullProgress, Progress
@@ -121,7 +122,7 @@ def run_training(config: Config, *, backend: str | None = None, progress: Progre
     name = backend or config.train.backend
     chosen = training_backends()[name]
     config = _resolved(config)
-    data = load_dataset(_required(config.dataset, "dataset", "--dataset"))
+    data = load_dataset(required(config.dataset, "dataset", "--dataset", "there is nothing to train on"))
     tokenizer = load_tokenizer(config.tokenizer or config.base_model, config.trust_remote_code)
     encoder = ChatEncoder(tokenizer, config.train.max_seq_length)
     inputs = _inputs(config, name, data, encoder)
@@ -188,16 +189,15 @@ def _train_into(
 
 def _resolved(config: Config) -> Config:
     # One name for the base model from here on, and one that loads from any folder.
-    name = _required(config.train.base_model or config.base_model, "base_model", "--base-model")
+    name = required(
+        config.train.base_model or config.base_model,
+        "base_model",
+        "--base-model",
+        "there is no model to train",
+    )
     base_folder(name)
     local = Path(name).expanduser()
     return config.model_copy(update={"base_model": str(local.resolve()) if local.is_dir() else name})
-
-
-def _required(value: str | None, key: str, flag: str) -> str:
-    if value:
-        return value
-    raise ConfigError(f"{key} is not set", where=key, fix=f"set `{key}` in the config, or pass {flag}")
 
 
 def _inputs(config: Config, backend: str, data: Dataset, encoder: ChatEncoder) -> dict[str, Any]:
