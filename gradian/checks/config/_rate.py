@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from gradian.checks.registry import CannotTell
+from gradian.checks.row_findings import excerpt
 from gradian.runs.artifact import RunArtifact
 
 # Their steps do not have Adam's size at the same rate: Prodigy and D-Adapt find it themselves and want 1.0, Lion
@@ -45,7 +46,9 @@ def configured_rate(run: RunArtifact) -> float:
         raise CannotTell("the run folder records no learning rate")
     optimizer = run.hyper.optimizer or ""
     if _OTHER_SCALE.search(optimizer):
-        raise CannotTell(f"rates of the optimizer {optimizer} cannot be judged as if they were Adam's")
+        raise CannotTell(
+            f"rates of the optimizer {excerpt(optimizer)} cannot be judged as if they were Adam's"
+        )
     return rate
 
 

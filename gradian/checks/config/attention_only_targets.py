@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 
 from gradian.checks.audit import Audit
 from gradian.checks.registry import CannotTell, Need, check
+from gradian.checks.row_findings import excerpt
 from gradian.types import Finding, Severity
 
 _ATTENTION = {
@@ -72,7 +73,7 @@ def attention_only_targets(audit: Audit) -> Iterator[Finding]:
     yield Finding(
         "config.attention_only_targets",
         Severity.MEDIUM,
-        f"LoRA adapts attention only: {', '.join(f'`{name}`' for name in names[:6])}",
+        f"LoRA adapts attention only: {', '.join(map(excerpt, names[:6]))}",
         f"{len(names)} target(s), none of them in the MLP, where most facts are stored.",
         'Set target_modules to "all-linear".',
         figures={"target_modules": names},

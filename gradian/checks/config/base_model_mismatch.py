@@ -24,6 +24,7 @@ from typing import Any
 from gradian.checks.audit import Audit
 from gradian.checks.config._names import is_path, repository
 from gradian.checks.registry import CannotTell, Need, check
+from gradian.checks.row_findings import excerpt
 from gradian.types import Finding, Severity
 
 _SHAPE = (
@@ -63,7 +64,7 @@ def base_model_mismatch(audit: Audit) -> Iterator[Finding]:
     yield Finding(
         "config.base_model_mismatch",
         Severity.LOW if same_name and not any(local) else Severity.HIGH,
-        f"The adapter was trained on `{trained}`, not on `{given}`",
+        f"The adapter was trained on {excerpt(trained)}, not on {excerpt(given)}",
         evidence,
         f"Pass --base-model {trained}.",
         figures={"trained_on": trained, "given": given},

@@ -29,6 +29,7 @@ from gradian.checks.config._trl import (
     trl_version,
 )
 from gradian.checks.registry import CannotTell, Need, check
+from gradian.checks.row_findings import excerpt
 from gradian.types import Finding, Severity
 
 ID = "config.packing_with_completion_loss"
@@ -72,7 +73,7 @@ def _attends(trainer: str, strategy: str, fix: str) -> Finding:
     return Finding(
         ID,
         Severity.MEDIUM,
-        f"`{strategy}` packing in {trainer} lets each row attend to the rows packed before it",
+        f"{excerpt(strategy)} packing in {trainer} lets each row attend to the rows packed before it",
         "An answer was learnt with strangers' conversations as its context, and rows at a block's border are cut "
         "in two.",
         f"{fix}, or packing to false.",

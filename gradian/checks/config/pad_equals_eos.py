@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from gradian.checks.audit import Audit
 from gradian.checks.config._trl import OWN_COLLATOR, trl_version
 from gradian.checks.registry import CannotTell, Need, check
+from gradian.checks.row_findings import excerpt
 from gradian.runs.artifact import RunArtifact
 from gradian.types import Finding, Severity
 
@@ -60,8 +61,8 @@ def pad_equals_eos(audit: Audit) -> Iterator[Finding]:
     yield Finding(
         "config.pad_equals_eos",
         Severity.HIGH if by_ids else Severity.LOW,
-        f"`pad_token` is {role} (`{pad}`)"
-        + (f", which {collator or 'the collator'} masks as padding" if by_ids else ""),
+        f"`pad_token` is {role} ({excerpt(pad)})"
+        + (f", which {excerpt(collator) if collator else 'the collator'} masks as padding" if by_ids else ""),
         (f"{len(rows)} rows have it among their targets. " if rows else "")
         + (
             "Its label is -100 wherever it stands."
@@ -80,7 +81,9 @@ def _compares_ids(run: RunArtifact) -> bool | None:
     if collator in _PADS_LABELS:
         return False
     if run.trainer == "trl" and collator in (None, "DataCollatorForLanguageModeling"):
-        # trl's own class has the name of transformers' and pads labels instead.
+        # trl's own class has the name of transformers' and pads labels instead. These two settings are younger.
+        if run.hyper.packing_strategy is not None or run.hyper.assistant_only_loss is not None:
+            return False
         return trl_version(run) < OWN_COLLATOR
     if collator in _COMPARES_IDS:
         return True

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from gradian.checks.audit import Audit
 from gradian.checks.config._names import full_precision, is_quantised
 from gradian.checks.registry import CannotTell, Need, check
+from gradian.checks.row_findings import excerpt
 from gradian.types import Finding, Severity
 
 
@@ -37,7 +38,7 @@ def quantised_base(audit: Audit) -> Iterator[Finding]:
         yield Finding(
             "config.quantised_base",
             Severity.MEDIUM,
-            f"The adapter was trained on a quantised base (`{trained_on}`)",
+            f"The adapter was trained on a quantised base ({excerpt(trained_on)})",
             "Gradients on the 16-bit base differ a little from those of the quantised one that was trained.",
             f"Pass --base-model {full}."
             if full != trained_on
@@ -48,7 +49,7 @@ def quantised_base(audit: Audit) -> Iterator[Finding]:
         yield Finding(
             "config.quantised_base",
             Severity.INFO,
-            f"`{trained_on}` was loaded in 4 bit for training",
+            f"{excerpt(trained_on)} was loaded in 4 bit for training",
             "Gradients on the unquantised base differ a little from those that training saw.",
             "Nothing needs to change; expect losses a little below those of the log.",
             figures={"trained_on": trained_on, "full_precision": trained_on},

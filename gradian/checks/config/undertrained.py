@@ -31,7 +31,7 @@ def undertrained(audit: Audit) -> Iterator[Finding]:
     steps = optimizer_steps(audit)
     if steps >= least:
         return
-    planned = f" of {run.total_steps} planned" if run.total_steps else ""
+    planned = f" of {run.total_steps} planned" if (run.total_steps or 0) > steps else ""
     batch = run.hyper.effective_batch
     yield Finding(
         "config.undertrained",

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from gradian.checks.audit import Audit
 from gradian.checks.registry import CannotTell, Need, check
+from gradian.checks.row_findings import excerpt
 from gradian.types import Finding, Severity
 
 # As `gradian.model.adapter` has them, which cannot be imported here without torch; a test compares the two.
@@ -55,7 +56,7 @@ def unknown_adapter_option(audit: Audit) -> Iterator[Finding]:
     if not raw:
         raise CannotTell("no adapter_config.json was read")
     if raw.get("peft_type", "LORA") != "LORA":
-        raise CannotTell(f"the adapter is of the type {raw['peft_type']!r}, not LoRA")
+        raise CannotTell(f"the adapter is of the type {excerpt(str(raw['peft_type']))}, not LoRA")
     known = known_options()
     for key in (key for key, value in raw.items() if value and (key in VARIANTS or key not in known)):
         why = (
@@ -66,9 +67,9 @@ def unknown_adapter_option(audit: Audit) -> Iterator[Finding]:
         yield Finding(
             "config.unknown_adapter_option",
             Severity.HIGH,
-            f"The adapter sets `{key}`, which is not understood: its maths may differ",
-            f"{why} The adapter was written by PEFT {raw.get('peft_version', 'of an unknown version')}.",
-            f"Train without {key}, or install the PEFT that wrote the adapter if it is a newer one.",
+            f"The adapter sets {excerpt(key)}, which is not understood: its maths may differ",
+            f"{why} The adapter was written by PEFT {excerpt(str(raw.get('peft_version')))}.",
+            f"Train without {excerpt(key)}, or install the PEFT that wrote the adapter if it is a newer one.",
             figures={"key": key, "peft_version": raw.get("peft_version")},
         )
 

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from gradian.checks.audit import Audit
 from gradian.checks.dynamics._log import finite, logged
 from gradian.checks.registry import CannotTell, Need, check
+from gradian.checks.row_findings import excerpt
 from gradian.types import Finding, Severity
 
 _NEVER_DECAYS = re.compile(r"(?i)constant|plateau|inverse_sqrt|greedy")
@@ -58,7 +59,7 @@ def lr_schedule_incomplete(audit: Audit) -> Iterator[Finding]:
         Severity.MEDIUM,
         f"The learning rate ended at {last / peak:.0%} of its peak ({last:.3g} of {peak:.3g}), at {plan}",
         ("The run stopped before its planned end. " if stopped else "The schedule was longer than the run. ")
-        + f"Its schedule is {schedule or 'not on record'}.",
+        + f"Its schedule is {excerpt(schedule) if schedule else 'not on record'}.",
         f"Train to the end, or set max_steps to {taken} so that the rate decays within the run.",
         figures={
             "last": last,

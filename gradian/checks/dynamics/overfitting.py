@@ -22,6 +22,7 @@ from statistics import fmean
 from gradian.checks.audit import Audit
 from gradian.checks.dynamics._log import Point, finite, logged
 from gradian.checks.registry import CannotTell, Need, check
+from gradian.checks.row_findings import excerpt
 from gradian.types import Finding, Severity
 
 _LEAST = 2
@@ -50,7 +51,7 @@ def overfitting(audit: Audit) -> Iterator[Finding]:
         yield Finding(
             "dynamics.overfitting",
             Severity.HIGH if rise >= limits.overfitting_rise_high else Severity.MEDIUM,
-            f"The eval loss{f' of `{name}`' if name else ''} rose {rise:.0%} from its lowest, {best:.4g} at step "
+            f"The eval loss{f' of {excerpt(name)}' if name else ''} rose {rise:.0%} from its lowest, {best:.4g} at step "
             f"{best_step}, to {last:.4g} at step {last_step}, while the training loss fell",
             f"{len(points)} evaluations; from step {best_step} on the run memorises.",
             f"Use the checkpoint of step {best_step} (load_best_model_at_end), or set max_steps to {best_step}.",

@@ -56,4 +56,4 @@ def test_expert_weights_count_as_mlp() -> None:
 
 
 def test_the_title_names_the_targets() -> None:
-    assert "`q_proj`, `v_proj`" in only(ID, fires()).title
+    assert "'q_proj', 'v_proj'" in only(ID, fires()).title

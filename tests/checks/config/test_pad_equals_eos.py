@@ -13,6 +13,7 @@ from tests.checks.building import CASES, audit_run, encoder, pairs
 from tests.checks.fixtures import only, verdict
 
 ID = "config.pad_equals_eos"
+PLAIN_TRL = {"data_collator": None, "trainer": "trl", "assistant_only_loss": None}
 CASE = CASES / "23-pad-equals-eos"
 
 
@@ -54,9 +55,11 @@ def test_every_row_of_the_case_loses_its_end() -> None:
         ({"data_collator": None, "trainer": "unsloth"}, "passed"),
         ({"data_collator": None, "trainer": "axolotl"}, "passed"),
         ({"data_collator": None, "trainer": "llamafactory"}, "passed"),
-        ({"data_collator": None, "trainer": "trl", "versions": {"trl": "0.15.2"}}, "high"),
-        ({"data_collator": None, "trainer": "trl", "versions": {}}, "skipped"),
-        ({"pad_token": "<|endoftext|>", "data_collator": None, "trainer": "trl", "versions": {}}, "passed"),
+        ({**PLAIN_TRL, "versions": {"trl": "0.15.2"}}, "high"),
+        ({**PLAIN_TRL, "versions": {"trl": "0.16.0"}}, "passed"),
+        ({**PLAIN_TRL, "versions": {}}, "skipped"),
+        ({**PLAIN_TRL, "versions": {}, "packing_strategy": "bfd"}, "passed"),  # younger than the collator
+        ({**PLAIN_TRL, "versions": {}, "pad_token": "<|endoftext|>"}, "passed"),
     ],
 )
 def test_only_a_collator_that_compares_ids_does_harm(changes: dict[str, object], expected: str) -> None:

@@ -32,4 +32,5 @@ def test_steps_come_from_the_state_the_log_or_the_plan(changes: dict[str, object
 
 
 def test_steps_taken_are_shown_beside_those_planned() -> None:
+    assert "planned" not in only(ID, fires()).title
     assert "6 optimizer steps of 1000 planned" in only(ID, audit_run(global_step=6)).title

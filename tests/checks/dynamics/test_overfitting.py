@@ -42,7 +42,7 @@ def test_each_eval_set_is_judged_by_itself() -> None:
     log = (*eval_log([1.5, 1.0, 1.4], name="math"), *eval_log([1.5, 1.2, 1.0], name="chat"))
     (finding,) = judged(ID, audit_run(eval_log=log)).findings
     assert finding.figures["eval_set"] == "math"
-    assert "of `math` rose 40% from its lowest, 1 at step 200, to 1.4 at step 300" in finding.title
+    assert "of 'math' rose 40% from its lowest, 1 at step 200, to 1.4 at step 300" in finding.title
 
 
 def test_the_fix_is_the_step_of_the_lowest_loss() -> None:
