@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gradian.checks.registry import CATEGORIES, Check, all_checks
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "checks.md"
+
+# A code span, or what would open a tag outside one.
+_CODE_OR_TAG = re.compile(r"(`[^`]*`)|<")
 
 _INTRODUCTION = """\
 # Checks
@@ -28,7 +32,7 @@ one. Nothing here trains, loads weights or needs a GPU.
 A finding has a severity. **critical**: the result cannot be interpreted before this is put right. **high**: likely to
 have done visible damage. **medium**: a known risk, worth a look. **low** and **info**: good to know. A check whose input is
 missing, or whose input does not say, is listed as skipped and never as passed. A check that fails becomes the finding
-`audit.check_failed`. Thresholds can be set in the config's [`checks`](configuration.md) sections.
+`audit.check_failed`. Thresholds can be set in the config's [`checks`](configuration.md#checks) sections.
 """
 
 _CATEGORY = {
@@ -59,8 +63,12 @@ def _entries(checks: Iterable[Check]) -> list[str]:
 
 def _entry(entry: Check) -> str:
     needs = ", ".join(f"`{need.value}`" for need in entry.needs) or "nothing"
-    sections = [f"**{heading}.** {text}" for heading, text in entry.documentation.items()]
+    sections = [f"**{heading}.** {_prose(text)}" for heading, text in entry.documentation.items()]
     return "\n\n".join([f"### `{entry.id}`", f"{entry.summary}. Needs {needs}.", *sections]) + "\n"
+
+
+def _prose(text: str) -> str:
+    return _CODE_OR_TAG.sub(lambda match: match.group(1) or r"\<", text)
 
 
 def main() -> None:
