@@ -9,6 +9,7 @@ import yaml
 
 # A chain of merge keys multiplies its entries with each alias; a config needs a few.
 _MOST_ALIASES = 20
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 class YamlError(Exception):
@@ -42,6 +43,8 @@ class _StrictLoader(yaml.SafeLoader):
 def _mapping_with_unique_keys(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Hashable, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
+        if key_node.tag == _MERGE:
+            continue
         key = loader.construct_object(key_node, deep=True)
         if isinstance(key, Hashable) and key in seen:
             raise yaml.constructor.ConstructorError(

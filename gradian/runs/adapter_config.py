@@ -106,6 +106,8 @@ def _scan(path: Path) -> Outline:
         if not 0 < size <= _HEADER_LIMIT:
             raise ValueError(f"a header of {size} bytes")
         header = json.loads(file.read(size))
+        if not isinstance(header, dict):
+            raise ValueError("a header that is no object")
         start = 8 + size
         length = path.stat().st_size
         tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}

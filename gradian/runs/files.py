@@ -86,12 +86,12 @@ class RunFiles:
             return None
         try:
             with path.open("rb") as file:
-                data = file.read(limit + 1)
                 size = os.fstat(file.fileno()).st_size
+                data = file.read(limit + 1) if size <= limit else b""
         except (OSError, MemoryError) as error:
             self.refuse(name, _reason(error))
             return None
-        if len(data) > limit:
+        if max(size, len(data)) > limit:
             self.refuse(name, f"{size / MEBIBYTE:.1f} MiB; at most {limit / MEBIBYTE:.0f} MiB are read")
             return None
         return data

@@ -13,6 +13,7 @@ import re
 import struct
 import sys
 import zipfile
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -33,7 +34,8 @@ _MEMBER_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _ENUM_LIBRARIES = ("transformers", "accelerate", "trl", "peft", "axolotl", "llamafactory", "torch")
 _DTYPES = re.compile(r"b?float(8_\w+|16|32|64)|u?int(8|16|32|64)|bool|complex(64|128)|half|double|long")
 _NUMPY_FORMATS = {"f2": "<e", "f4": "<f", "f8": "<d", "i4": "<i", "i8": "<q", "b1": "<?"}
-_STDLIB = sys.stdlib_module_names | {"__builtin__", "copy_reg", "exceptions", "posix", "nt"}
+# Below this protocol a stream has the names of Python 2.
+_OWN_NAMES_FROM = 3
 
 
 class RefusedPickle(Exception):
@@ -132,6 +134,7 @@ class _Machine:
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
+        self.protocol = 0
 
     def run(self, stream: BytesIO) -> Any:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
@@ -146,7 +149,9 @@ class _Machine:
                 _STEPS[name](self, argument)
             elif name == "STOP":
                 return self.stack[-1]
-            elif name not in ("PROTO", "FRAME"):
+            elif name == "PROTO":
+                self.protocol = int(argument or 0)
+            elif name != "FRAME":
                 raise RefusedPickle(f"refused: {FILE} uses the pickle opcode {name}")
         raise ValueError("no end")
 
@@ -219,11 +224,20 @@ class _Machine:
 
     def global_name(self, text: str) -> None:
         module, _, name = text.partition(" ")
-        self.stack.append(_reference(module, name))
+        self.stack.append(_reference(*self.renamed(module, name)))
 
     def stack_global(self, _: Any) -> None:
         name, module = self.pop(), self.pop()
-        self.stack.append(_reference(module, name))
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise TypeError("a name that is no text")
+        self.stack.append(_reference(*self.renamed(module, name)))
+
+    def renamed(self, module: str, name: str) -> tuple[str, str]:
+        if self.protocol >= _OWN_NAMES_FROM:
+            return module, name
+        if (module, name) in NAME_MAPPING:
+            return NAME_MAPPING[module, name]
+        return IMPORT_MAPPING.get(module, module), name
 
     def new_object(self, _: Any) -> None:
         arguments, kind = self.pop(), self.pop()
@@ -249,8 +263,8 @@ class _Machine:
             _set_state(target, state)
 
 
-def _reference(module: Any, name: Any) -> _Reference:
-    if not isinstance(module, str) or not isinstance(name, str) or not _MODULE_NAME.fullmatch(module):
+def _reference(module: str, name: str) -> _Reference:
+    if not _MODULE_NAME.fullmatch(module):
         raise RefusedPickle(f"refused: {FILE} references something without a plain name")
     found = _Reference(module, name)
     if (module, name) in _CONSTRUCTORS:
@@ -259,7 +273,7 @@ def _reference(module: Any, name: Any) -> _Reference:
         # torch.float16 and its like are named as globals; of torch itself nothing else is needed.
         allowed = _DTYPES.fullmatch(name) is not None
     else:
-        allowed = module.split(".")[0] not in _STDLIB and all(
+        allowed = module.split(".")[0] not in sys.stdlib_module_names and all(
             _CLASS_NAME.fullmatch(part) for part in name.split(".")
         )
     if not allowed:
@@ -394,7 +408,7 @@ def _enum_member(arguments: tuple[Any, ...]) -> str:
 _CONSTRUCTORS: Mapping[tuple[str, str], Callable[[tuple[Any, ...]], Any]] = {
     ("collections", "OrderedDict"): _mapping,
     ("collections", "defaultdict"): _default_mapping,
-    **{(module, name): _items for module in ("builtins", "__builtin__") for name in ("set", "frozenset")},
+    **{("builtins", name): _items for name in ("set", "frozenset")},
     **{
         (module, name): _path
         for module in ("pathlib", "pathlib._local")
@@ -408,7 +422,6 @@ _CONSTRUCTORS: Mapping[tuple[str, str], Callable[[tuple[Any, ...]], Any]] = {
     ("torch", "device"): _device,
     ("torch", "Size"): _items,
     ("builtins", "getattr"): _enum_member,
-    ("__builtin__", "getattr"): _enum_member,
 }
 
 _LITERALS = frozenset(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from gradian.runs.gradian_run import (
     RunDataset,
     read_run,
 )
+from gradian.runs.read import read_run_folder
 
 RUN = GradianRun(
     backend="hf",
@@ -76,3 +78,51 @@ def test_another_file_is_refused_by_name(tmp_path: Path, text: str, says: str) -
 def test_a_folder_without_a_record_is_no_finished_run(tmp_path: Path) -> None:
     assert read_run(tmp_path) is None
     assert read_run(tmp_path / "nowhere") is None
+
+
+def test_the_record_reads_as_a_run_folder_like_any_other_trainers(tmp_path: Path) -> None:
+    train = {
+        **{
+            "learning_rate": 2e-4,
+            "num_train_epochs": 2.0,
+            "per_device_train_batch_size": 4,
+            "max_seq_length": 256,
+        },
+        **{
+            "gradient_accumulation_steps": 2,
+            "warmup_ratio": 0.03,
+            "max_grad_norm": 1.0,
+            "load_in_4bit": False,
+        },
+        "extra": {"optim": "adamw_8bit", "max_steps": 7},
+    }
+    log = (
+        {"step": 1, "loss": 2.0, "learning_rate": 1e-4},
+        {"step": 2, "loss": float("nan"), "grad_norm": 3.0},
+    )
+    run = dataclasses.replace(RUN, train=train, log_history=log, lora={"r": 8, "lora_alpha": 16})
+    (tmp_path / RUN_FILE).write_text(run.to_json())
+    found = read_run_folder(tmp_path)
+    hyper = found.hyper
+
+    assert (found.trainer, found.base_model, found.n_train_rows, found.global_step) == (
+        "gradian",
+        "/models/tiny",
+        9,
+        5,
+    )
+    assert (hyper.learning_rate, hyper.epochs, hyper.effective_batch, hyper.max_length) == (2e-4, 2.0, 8, 256)
+    assert (hyper.warmup_ratio, hyper.max_grad_norm, hyper.seed, hyper.load_in_4bit) == (0.03, 1.0, 7, False)
+    assert (hyper.optimizer, hyper.max_steps, hyper.overlong_rows) == ("adamw_8bit", 7, "truncate")
+    assert found.sources["learning_rate"] == "gradian_run.json: train: learning_rate"
+    assert found.effective_learning_rate == pytest.approx(4e-4)
+    assert found.versions == {"torch": "2.4", "gradian": "0.1.0"}
+    assert [row.step for row in found.train_log] == [1, 2]
+    assert math.isnan(found.train_log[1].loss or 0)
+    assert found.has_log
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema_version": 1, "dataset": 3}', "[" * 100_000])
+def test_a_broken_record_is_listed_in_a_run_folder(tmp_path: Path, text: str) -> None:
+    (tmp_path / RUN_FILE).write_text(text)
+    assert [entry.file for entry in read_run_folder(tmp_path).unread] == [RUN_FILE]
