@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,28 +51,28 @@ def handed_on(
     finding: Finding,
     total: int,
     severity: Severity | None = None,
+    title: str = "",
     fix: str = "",
-    figures: Mapping[str, Any] | None = None,
 ) -> Finding:
     """A finding that reading or encoding has made, with the figures that every finding about rows has.
 
     Args:
         total: rows of the dataset.
-        severity, fix: in place of the finding's own.
-        figures: added to the finding's own.
+        severity, title, fix: in place of the finding's own.
     """
-    added = dict(figures or {})
+    figures = dict(finding.figures)
     if finding.example_ids:
         made = row_figures(positions_of(finding.example_ids), total)
         # Reading lists at most some of the ids of a large file; its count is of all.
         made["count"] = finding.figures.get("count", made["count"])
         made["share"] = made["count"] / total if total else None
-        added = {**made, **added}
+        figures |= made
     return replace(
         finding,
         severity=severity or finding.severity,
+        title=title or finding.title,
         fix=fix or finding.fix,
-        figures={**finding.figures, **added},
+        figures=figures,
     )
 
 

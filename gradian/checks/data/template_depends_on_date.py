@@ -29,4 +29,9 @@ def template_depends_on_date(audit: Audit) -> Iterator[Finding]:
     """Hand on what encoding found."""
     finding = audit.encoding.get(ID)
     if finding is not None:
-        yield handed_on(finding, len(audit.examples))
+        date = finding.figures["date"]
+        yield handed_on(
+            finding,
+            len(audit.examples),
+            title=f"The chat template writes the date of the day (rendered as of {date})",
+        )

@@ -31,6 +31,6 @@ def unreadable_rows(audit: Audit) -> Iterator[Finding]:
     if finding is not None:
         total = len(audit.examples)
         high = audit.limits.data.bad_rows_share_high
-        share = len(finding.example_ids) / total
+        share = finding.figures["count"] / total
         severity = by_share(share, (high, Severity.HIGH), otherwise=Severity.MEDIUM)
         yield handed_on(finding, total, severity)

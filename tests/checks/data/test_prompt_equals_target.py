@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from gradian.checks.audit import Audit
+from tests.checks.data.rows import audit_rows, healthy, qa
+from tests.checks.fixtures import only, verdict
+
+ID = "data.prompt_equals_target"
+
+
+def fires() -> Audit:
+    return audit_rows([*healthy(30), qa("Say it.", "say  it"), qa("Hi!", "Hi")])
+
+
+def silent() -> Audit:
+    return audit_rows([*healthy(30), qa("Repeat: tea", "tea"), qa("Say it.", "Say it again."), qa("", "")])
+
+
+def test_echoes_are_named_and_a_copied_column_is_high() -> None:
+    assert only(ID, fires()).figures["rows"] == [31, 32]
+    assert verdict(ID, fires()) == "medium"
+    assert verdict(ID, audit_rows(qa(f"text {i}", f"text {i}") for i in range(20))) == "high"
