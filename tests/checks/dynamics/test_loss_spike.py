@@ -33,6 +33,7 @@ def silent() -> Audit:
     ("audit", "expected"),
     [
         (losses(8.0, 6.0, 4.0, 3.0, *[1.0] * 50), "passed"),  # a start is no spike
+        (losses(6.0, 6.3, 4.0, 3.0, *[1.0] * 50), "passed"),  # nor is its noise
         (losses(*[0.01] * 20, 0.05, *[0.01] * 20), "passed"),  # noise of a loss near zero
         (losses(*[1.0] * 20, math.nan, *[1.0] * 20), "passed"),  # NaN is not for the median
         (losses(1.0, 9.0, 1.0), "skipped"),
