@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradian.checks.audit import NO_LIMIT, Audit, AuditResult, run_audit
+from gradian.checks.registry import all_checks
 from gradian.config import Config
 from gradian.data.formats import Dataset, load_dataset
 from gradian.data.ids import dataset_hash
@@ -60,10 +62,15 @@ def diagnose_run(
 
 
 def run_checks(prepared: Prepared, progress: Progress) -> AuditResult:
-    """Run every check, showing how far the encoding of the rows is."""
-    audit = prepared.audit
-    with progress.task("Encoding training rows", len(audit.dataset or ())) as advance:
-        result = run_audit(replace(audit, progress=advance))
+    """Run every check, showing how far they are, and how far the encoding of the rows is where there is any."""
+    audit, checks = prepared.audit, all_checks()
+    rows = len(audit.dataset) if audit.dataset and audit.encoder else 0
+    with ExitStack() as tasks:
+        checked = tasks.enter_context(progress.task("Checking", len(checks)))
+        if rows:
+            encoded = tasks.enter_context(progress.task("Encoding training rows", rows))
+            audit = replace(audit, progress=encoded)
+        result = run_audit(audit, checks, checked)
     findings = sorted([*prepared.findings, *result.findings], key=lambda finding: finding.severity.rank)
     return replace(result, findings=tuple(findings))
 

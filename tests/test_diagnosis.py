@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from gradian.data.formats import load_dataset
 from gradian.data.ids import dataset_hash
 from gradian.diagnosis import prepare, run_checks
 from gradian.errors import ConfigError
-from gradian.progress import NullProgress
+from gradian.progress import Advance
 from gradian.runs.gradian_run import RUN_FILE, RunDataset
 from gradian.types import Finding, Severity
 from tests.runs.test_gradian_run import RUN
@@ -26,6 +28,16 @@ ROWS = [
     {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": f"yes {i}"}]}
     for i in range(3)
 ]
+
+
+class Counting:
+    """A progress that keeps how far each task came."""
+
+    def __init__(self) -> None:
+        self.done: Counter[tuple[str, int]] = Counter()
+
+    def task(self, title: str, total: int) -> AbstractContextManager[Advance]:
+        return nullcontext(lambda number: self.done.update({(title, total): number}))
 
 
 def settings(**values: object) -> Config:
@@ -134,12 +146,14 @@ def test_findings_on_the_inputs_stand_with_those_of_the_checks_by_severity(
         return [Finding("data.a", severity, "t") for severity in (Severity.CRITICAL, Severity.LOW)]
 
     check = Check("data.a", "s", (Need.TOKENIZER,), False, judge)
-    monkeypatch.setattr("gradian.checks.audit.all_checks", lambda: (check,))
+    monkeypatch.setattr("gradian.diagnosis.all_checks", lambda: (check,))
     fewer = tmp_path / "fewer.jsonl"
     fewer.write_text(json.dumps(ROWS[0]) + "\n", encoding="utf-8")
     prepared = prepare(settings(run_dir=run, dataset=fewer, tokenizer=CASES / "_tok"))
-    result = run_checks(prepared, NullProgress())
+    counting = Counting()
+    result = run_checks(prepared, counting)
     assert [finding.id for finding in result.findings] == ["data.a", "audit.other_rows", "data.a"]
+    assert counting.done == {("Checking", 1): 1, ("Encoding training rows", 1): 1}
 
 
 def test_the_api_takes_the_settings_by_the_names_of_the_flags(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -159,17 +159,20 @@ class AuditResult:
     passed: tuple[str, ...]
 
 
-def run_audit(audit: Audit, checks: Sequence[Check] | None = None) -> AuditResult:
+def run_audit(
+    audit: Audit, checks: Sequence[Check] | None = None, done: Callable[[int], None] | None = None
+) -> AuditResult:
     """Run the checks; one that crashes becomes a finding against itself and stops no other.
 
     Args:
         audit: the inputs.
         checks: those to run; None runs all.
+        done: called with 1 after each check.
     """
     findings: list[Finding] = []
     skipped: list[SkippedCheck] = []
     passed: list[str] = []
-    for entry in all_checks() if checks is None else checks:
+    for entry in _counted(all_checks() if checks is None else checks, done):
         missing = [need for need in entry.needs if not audit.has(need)]
         if missing:
             skipped.append(SkippedCheck(entry.id, _needs(missing), tuple(missing)))
@@ -187,6 +190,13 @@ def run_audit(audit: Audit, checks: Sequence[Check] | None = None) -> AuditResul
                 passed.append(entry.id)
     ordered = sorted(findings, key=lambda finding: finding.severity.rank)
     return AuditResult(tuple(ordered), tuple(skipped), tuple(passed))
+
+
+def _counted(checks: Sequence[Check], done: Callable[[int], None] | None) -> Iterator[Check]:
+    for entry in checks:
+        yield entry
+        if done is not None:
+            done(1)
 
 
 def _own(entry: Check, findings: Iterable[Finding]) -> Iterable[Finding]:

@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
-import gradian.checks.audit
+import gradian.diagnosis
 from gradian.checks.audit import Audit
 from gradian.checks.registry import CannotTell, Check, Need
 from gradian.cli.diagnose import FailOn
@@ -47,7 +47,7 @@ def _checks(monkeypatch: pytest.MonkeyPatch) -> None:
         Check("data.c", "s", (Need.DATASET, Need.EVAL_DATASET), False, lambda audit: []),
         Check("data.d", "s", (), False, _silent),
     )
-    monkeypatch.setattr(gradian.checks.audit, "all_checks", lambda: made)
+    monkeypatch.setattr(gradian.diagnosis, "all_checks", lambda: made)
 
 
 def test_flags_lie_over_the_config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
