@@ -24,7 +24,7 @@ def render(report: AuditReport) -> RenderableType:
     All text is `rich.text.Text`, never markup, with control characters shown as escapes.
     """
     parts: list[RenderableType] = [
-        bullet(line, "bold" if number == 0 else "") for number, line in enumerate(report.summary)
+        bullet(_plain(line), "bold" if number == 0 else "") for number, line in enumerate(report.summary)
     ]
     parts += [Text(), _inputs(report)]
     if report.findings:
