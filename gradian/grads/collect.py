@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ from gradian.types import BlockSpec, EncodedExample, Finding, FloatArray, IntArr
 
 if TYPE_CHECKING:
     from gradian.store.writer import IndexWriter
+
+log = logging.getLogger(__name__)
 
 _STORAGE = {"float32": torch.float32, "float16": torch.float16}
 
@@ -176,7 +179,7 @@ class GradientCollector:
             found = f"a gradient with NaN or infinity in {self._blocks.specs[int(blocks[0])].name}"
         return NonFiniteError(
             "the example's loss or gradient is not finite",
-            where=f"example {example.id} (row {example.position})",
+            where=f"example {example.id} (row {example.position + 1})",
             found=f"{found} ({len(blocks)} of {len(self.specs)} blocks)",
             fix="set dtype to float32 or bfloat16 if the model runs in float16; look at the row; "
             "--skip-nonfinite stores a zero gradient for such rows and lists them",
@@ -206,7 +209,7 @@ class GradientCollector:
                 row = rows[int(overflow.nonzero()[0])]
                 raise NonFiniteError(
                     "the gradient does not fit into float16, which ends at 65504",
-                    where=f"example {row.id} (row {row.position}), {spec.name}",
+                    where=f"example {row.id} (row {row.position + 1}), {spec.name}",
                     fix="set grads.storage_dtype to float32, or grads.loss_reduction to mean",
                 )
 
@@ -271,3 +274,12 @@ def build_index(
                 chunk.write_examples(at, batch.loss, counts)
                 if progress is not None:
                     progress(len(at))
+    if collector.skipped:
+        more = f" and {len(collector.skipped) - 20} more" if len(collector.skipped) > 20 else ""
+        log.warning(
+            "%d of %d examples are not finite and were stored as zeros: %s%s",
+            len(collector.skipped),
+            len(encoded),
+            ", ".join(collector.skipped[:20]),
+            more,
+        )

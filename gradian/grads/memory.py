@@ -48,4 +48,6 @@ def explain_out_of_memory(examples: Sequence[EncodedExample], batch_key: str) ->
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    # torch puts the place in its own source before what the CPU's allocator says.
+    return line[max(0, line.find("DefaultCPUAllocator:")) :][:200]

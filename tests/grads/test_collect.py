@@ -126,7 +126,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_examples_id(value: float) -> N
     loaded = tiny_lora("llama")
     with_broken_token(loaded, 10, value)
     encoded = broken_row(random_examples(LENGTHS), 3, 10)
-    with pytest.raises(NonFiniteError, match=r"row-3 \(row 3\)(.|\n)*loss of nan"):
+    with pytest.raises(NonFiniteError, match=r"row-3 \(row 4\)(.|\n)*loss of nan"):
         list(GradientCollector(loaded, GradsConfig(batch_size=3), 0).batches(encoded))
 
 
@@ -157,6 +157,16 @@ def test_skipping_stores_zeros_for_the_broken_example_and_changes_no_other() -> 
     assert collector.skipped == ("row-3",)
     finding = skipped_finding(collector.skipped)
     assert (finding.id, finding.example_ids) == ("attribution.nonfinite_skipped", ("row-3",))
+
+
+def test_a_build_that_skips_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    loaded = tiny_lora("llama")
+    with_broken_token(loaded, 10, float("nan"))
+    collector = GradientCollector(loaded, GradsConfig(batch_size=3), 0, skip_nonfinite=True)
+    encoded = broken_row(random_examples(LENGTHS), 3, 10)
+    with open_writer(tmp_path, {"a": 1}, collector.specs, 7, "float32", 3) as writer:
+        build_index(collector, encoded, writer)
+    assert "1 of 7 examples are not finite and were stored as zeros: row-3" in caplog.text
 
 
 def test_skipping_a_gradient_whose_loss_is_finite_marks_the_loss_too() -> None:

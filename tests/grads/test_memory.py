@@ -27,6 +27,7 @@ def test_a_batch_of_several_rows_is_told_to_halve_them() -> None:
     ):
         cpu_allocation_failure()
     assert "8 rows of up to 9 tokens" in str(caught.value)
+    assert "supervised; DefaultCPUAllocator: can't allocate memory" in str(caught.value)
 
 
 def test_a_single_row_is_told_to_shorten() -> None:
