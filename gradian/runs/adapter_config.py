@@ -15,7 +15,7 @@ import numpy as np
 
 from gradian.runs.artifact import LoraSettings
 from gradian.runs.files import MEBIBYTE, RunFiles
-from gradian.runs.scalars import as_bool, as_float, as_int, as_text
+from gradian.runs.scalars import as_bool, as_count, as_finite, as_text
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -63,9 +63,9 @@ def adapter_settings(raw: Mapping[str, Any], outline: Outline | None = None) -> 
     targets = raw.get("target_modules")
     saved = raw.get("modules_to_save")
     return LoraSettings(
-        r=as_int(raw.get("r")),
-        alpha=as_float(raw.get("lora_alpha")),
-        dropout=as_float(raw.get("lora_dropout")),
+        r=as_count(raw.get("r")),
+        alpha=as_finite(raw.get("lora_alpha")),
+        dropout=as_finite(raw.get("lora_dropout")),
         target_modules=_names(targets) if isinstance(targets, list) else as_text(targets),
         use_rslora=as_bool(raw.get("use_rslora")) or False,
         use_dora=as_bool(raw.get("use_dora")) or False,

@@ -8,26 +8,26 @@ from typing import Any
 from gradian.runs.artifact import LoraSettings
 from gradian.runs.contents import Contents, Reading
 from gradian.runs.files import MEBIBYTE
-from gradian.runs.scalars import as_bool, as_bool_or_text, as_float, as_int, as_text
+from gradian.runs.scalars import as_bool, as_bool_or_text, as_count, as_finite, as_float, as_int, as_text
 from gradian.runs.settings import Key, Settings
 from gradian.runs.transformers_run import DEFAULTS as TRANSFORMERS_DEFAULTS
-from gradian.runs.transformers_run import argument_settings, step_limit, warmup
+from gradian.runs.transformers_run import argument_settings, warmup
 from gradian.runs.yamlconfig import YamlConfig, config_above, log_config
 
 _LOG = "debug.log"
 _TOKENS = "tokens_state.json"
 _MARKS = ("micro_batch_size", "sequence_len", "sample_packing", "lora_target_linear")
 _KEYS = (
-    Key("learning_rate", "learning_rate", as_float),
-    Key("num_epochs", "epochs", as_float),
-    Key("max_steps", "max_steps", step_limit),
-    Key("micro_batch_size", "per_device_batch", as_int),
-    Key("gradient_accumulation_steps", "grad_accum", as_int),
+    Key("learning_rate", "learning_rate", as_finite),
+    Key("num_epochs", "epochs", as_finite),
+    Key("max_steps", "max_steps", as_count),
+    Key("micro_batch_size", "per_device_batch", as_count),
+    Key("gradient_accumulation_steps", "grad_accum", as_count),
     Key("lr_scheduler", "scheduler", as_text),
     Key("optimizer", "optimizer", as_text),
-    Key("weight_decay", "weight_decay", as_float),
-    Key("max_grad_norm", "max_grad_norm", as_float),
-    Key("sequence_len", "max_length", as_int),
+    Key("weight_decay", "weight_decay", as_finite),
+    Key("max_grad_norm", "max_grad_norm", as_finite),
+    Key("sequence_len", "max_length", as_count),
     Key(
         "excess_length_strategy",
         "overlong_rows",
@@ -124,7 +124,7 @@ def _settings(config: YamlConfig) -> Settings:
     if is_config(data):
         # The trainer is always given a number of steps, which the model card then lists.
         settings = settings.over(Settings.of(f"{file}: max_steps", {"max_steps": None}))
-    batch, micro = as_int(data.get("batch_size")), settings.values.get("per_device_batch")
+    batch, micro = as_count(data.get("batch_size")), settings.values.get("per_device_batch")
     if "grad_accum" not in settings.values and batch and micro:
         settings = settings.over(Settings.of(f"{file}: batch_size", {"grad_accum": max(batch // micro, 1)}))
     if data.get("adapter") == "qlora":
@@ -156,7 +156,7 @@ def _defaults(contents: Contents) -> Settings:
 
 
 def _lora(data: Mapping[str, Any]) -> LoraSettings | None:
-    rank = as_int(data.get("lora_r"))
+    rank = as_count(data.get("lora_r"))
     if rank is None:
         return None
     targets = data.get("lora_target_modules")
@@ -167,8 +167,8 @@ def _lora(data: Mapping[str, Any]) -> LoraSettings | None:
     )
     return LoraSettings(
         r=rank,
-        alpha=as_float(data.get("lora_alpha")),
-        dropout=as_float(data.get("lora_dropout")),
+        alpha=as_finite(data.get("lora_alpha")),
+        dropout=as_finite(data.get("lora_dropout")),
         target_modules=listed
         or ("all-linear" if as_bool(data.get("lora_target_linear")) else as_text(targets)),
         use_rslora=as_bool(data.get("peft_use_rslora")) or False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gradian.runs.files import MEBIBYTE, RunFiles
-from gradian.runs.scalars import as_int
+from gradian.runs.scalars import as_count
 from gradian.runs.trainer_state import FILE as STATE_FILE
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d{1,15})")
@@ -37,7 +37,7 @@ def batch_sizes(files: RunFiles) -> tuple[tuple[int, int], ...]:
         if not path.is_file() or path.stat().st_size > _EARLIER_STATE_LIMIT:
             continue
         state = files.json(f"{folder}/{STATE_FILE}") or {}
-        size = as_int(state.get("train_batch_size"))
-        if size is not None and size > 0:
+        size = as_count(state.get("train_batch_size"))
+        if size is not None:
             found.append((step, size))
     return tuple(found)

@@ -13,7 +13,7 @@ from gradian.errors import RunError
 from gradian.runs.adapter_config import adapter_settings
 from gradian.runs.contents import Contents, Reading
 from gradian.runs.files import JSON_LIMIT, RunFiles
-from gradian.runs.scalars import as_bool, as_int, as_text
+from gradian.runs.scalars import as_bool, as_count, as_int, as_text
 from gradian.runs.settings import Key, Settings
 from gradian.runs.trainer_state import parse_state
 from gradian.runs.transformers_run import settings_of
@@ -23,7 +23,7 @@ SCHEMA_VERSION = 1
 # A null in these columns of the log was a NaN or an infinity, for which JSON has no word.
 _NEVER_NULL = ("loss", "grad_norm", "eval_loss")
 _KEYS = (
-    Key("max_seq_length", "max_length", as_int),
+    Key("max_seq_length", "max_length", as_count),
     Key("load_in_4bit", "load_in_4bit", as_bool),
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 from gradian.runs.artifact import LoraSettings
 from gradian.runs.contents import Contents, Reading
 from gradian.runs.files import JSON_LIMIT
-from gradian.runs.scalars import as_bool, as_float, as_int, as_text
+from gradian.runs.scalars import as_bool, as_count, as_finite, as_int, as_text
 from gradian.runs.settings import Key, Settings
 from gradian.runs.trainer_state import TrainerState, parse_state
 from gradian.runs.transformers_run import DEFAULTS as TRANSFORMERS_DEFAULTS
@@ -20,7 +20,7 @@ _LOG = "trainer_log.jsonl"
 _TAGS = {"llama-factory", "llamafactory"}
 _MARKS = ("cutoff_len", "finetuning_type", "lora_rank", "lora_target")
 _KEYS = (
-    Key("cutoff_len", "max_length", as_int),
+    Key("cutoff_len", "max_length", as_count),
     Key("packing", "packing", as_bool),
     Key("train_on_prompt", "train_on_inputs", as_bool),
     Key("enable_liger_kernel", "use_liger_kernel", as_bool),
@@ -80,7 +80,7 @@ def _settings(config: YamlConfig) -> Settings:
 def _lora(data: Mapping[str, Any]) -> LoraSettings | None:
     if data.get("finetuning_type", "lora") != "lora":
         return None
-    rank = as_int(data.get("lora_rank")) or _RANK
+    rank = as_count(data.get("lora_rank")) or _RANK
     targets = data.get("lora_target") or "all"
     names = targets.split(",") if isinstance(targets, str) else targets
     listed = (
@@ -90,8 +90,8 @@ def _lora(data: Mapping[str, Any]) -> LoraSettings | None:
     )
     return LoraSettings(
         r=rank,
-        alpha=as_float(data.get("lora_alpha")) or 2.0 * rank,
-        dropout=as_float(data.get("lora_dropout")) or 0.0,
+        alpha=as_finite(data.get("lora_alpha")) or 2.0 * rank,
+        dropout=as_finite(data.get("lora_dropout")) or 0.0,
         target_modules="all-linear" if listed == ("all",) else listed,
         use_rslora=as_bool(data.get("use_rslora")) or False,
         use_dora=as_bool(data.get("use_dora")) or False,

@@ -39,6 +39,18 @@ def as_int(value: Any) -> int | None:
     return value if isinstance(value, int) else int(number)
 
 
+def as_finite(value: Any) -> float | None:
+    """Return a number as `as_float` does, but none that is NaN or infinite: no setting is."""
+    number = as_float(value)
+    return number if number is not None and math.isfinite(number) else None
+
+
+def as_count(value: Any) -> int | None:
+    """Return a whole number of at least one; None for anything else."""
+    number = as_int(value)
+    return number if number is not None and number > 0 else None
+
+
 def as_bool(value: Any) -> bool | None:
     """Return a truth value, also from `0`, `1` or its YAML words; None for anything else."""
     if isinstance(value, bool):

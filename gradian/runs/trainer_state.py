@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradian.runs.artifact import EvalRow, LogRow, Resume
-from gradian.runs.scalars import as_float, as_int
+from gradian.runs.scalars import as_count, as_float, as_int
 
 FILE = "trainer_state.json"
 _EVAL = "eval_"
@@ -58,16 +58,11 @@ def parse_state(data: Mapping[str, Any], batches: Sequence[tuple[int, int]] = ()
         ),
         summary=_summary(rows),
         resumes=_resumes(rows, batches),
-        global_step=_positive(data.get("global_step")),
-        total_steps=_positive(data.get("max_steps")),
-        epochs=_positive(data.get("num_train_epochs")),
-        batch=_positive(data.get("train_batch_size")),
+        global_step=as_count(data.get("global_step")),
+        total_steps=as_count(data.get("max_steps")),
+        epochs=as_count(data.get("num_train_epochs")),
+        batch=as_count(data.get("train_batch_size")),
     )
-
-
-def _positive(value: Any) -> int | None:
-    number = as_int(value)
-    return number if number is not None and number > 0 else None
 
 
 def _step(row: Mapping[str, Any]) -> int:

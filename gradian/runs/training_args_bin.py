@@ -29,7 +29,7 @@ _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_PREFIX = 3
 
 _CLASS_NAME = re.compile(r"_*[A-Z][A-Za-z0-9_]*")
-_MODULE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_DOTTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _MEMBER_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _ENUM_LIBRARIES = ("transformers", "accelerate", "trl", "peft", "axolotl", "llamafactory", "torch")
 _DTYPES = re.compile(r"b?float(8_\w+|16|32|64)|u?int(8|16|32|64)|bool|complex(64|128)|half|double|long")
@@ -264,7 +264,7 @@ class _Machine:
 
 
 def _reference(module: str, name: str) -> _Reference:
-    if not _MODULE_NAME.fullmatch(module):
+    if not _DOTTED_NAME.fullmatch(module) or not _DOTTED_NAME.fullmatch(name):
         raise RefusedPickle(f"refused: {FILE} references something without a plain name")
     found = _Reference(module, name)
     if (module, name) in _CONSTRUCTORS:

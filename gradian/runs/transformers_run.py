@@ -9,28 +9,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradian.runs.contents import Contents, Reading
-from gradian.runs.scalars import as_bool, as_bool_or_text, as_float, as_int, as_text
+from gradian.runs.scalars import as_bool, as_bool_or_text, as_count, as_finite, as_float, as_int, as_text
 from gradian.runs.settings import Key, Settings
 from gradian.runs.trainer_state import FILE as STATE_FILE
 from gradian.runs.training_args_bin import PickledObject
 
-
-def step_limit(value: Any) -> int | None:
-    """Return a limit on the steps; None for -1, which stands for none."""
-    steps = as_int(value)
-    return steps if steps is not None and steps > 0 else None
-
-
 KEYS = (
-    Key("learning_rate", "learning_rate", as_float),
-    Key("num_train_epochs", "epochs", as_float),
-    Key("max_steps", "max_steps", step_limit),
-    Key("per_device_train_batch_size", "per_device_batch", as_int),
-    Key("gradient_accumulation_steps", "grad_accum", as_int),
+    Key("learning_rate", "learning_rate", as_finite),
+    Key("num_train_epochs", "epochs", as_finite),
+    Key("max_steps", "max_steps", as_count),
+    Key("per_device_train_batch_size", "per_device_batch", as_count),
+    Key("gradient_accumulation_steps", "grad_accum", as_count),
     Key("lr_scheduler_type", "scheduler", as_text),
     Key("optim", "optimizer", as_text),
-    Key("weight_decay", "weight_decay", as_float),
-    Key("max_grad_norm", "max_grad_norm", as_float),
+    Key("weight_decay", "weight_decay", as_finite),
+    Key("max_grad_norm", "max_grad_norm", as_finite),
     Key("use_liger_kernel", "use_liger_kernel", as_bool),
     Key("use_liger", "use_liger_kernel", as_bool),  # trl before 0.17
     Key("seed", "seed", as_int),
@@ -58,16 +51,16 @@ DEFAULTS = Settings.of(
 
 # As the trainer lists them in the model card.
 _CARD_KEYS = (
-    Key("learning_rate", "learning_rate", as_float),
-    Key("train_batch_size", "per_device_batch", as_int),
-    Key("gradient_accumulation_steps", "grad_accum", as_int),
-    Key("num_devices", "n_devices", as_int),
+    Key("learning_rate", "learning_rate", as_finite),
+    Key("train_batch_size", "per_device_batch", as_count),
+    Key("gradient_accumulation_steps", "grad_accum", as_count),
+    Key("num_devices", "n_devices", as_count),
     Key("seed", "seed", as_int),
     Key("lr_scheduler_type", "scheduler", as_text),
     Key("lr_scheduler_warmup_steps", "warmup_steps", as_float),
     Key("lr_scheduler_warmup_ratio", "warmup_ratio", as_float),
-    Key("num_epochs", "epochs", as_float),
-    Key("training_steps", "max_steps", step_limit),
+    Key("num_epochs", "epochs", as_finite),
+    Key("training_steps", "max_steps", as_count),
 )
 
 
@@ -93,7 +86,7 @@ def settings_of(data: Mapping[str, Any], file: str, keys: tuple[Key, ...] = ()) 
 
 def warmup(data: Mapping[str, Any], file: str) -> Settings:
     """Return the warmup: a number of steps, or a share where that is what was asked for; steps win."""
-    steps, ratio = as_float(data.get("warmup_steps")), as_float(data.get("warmup_ratio"))
+    steps, ratio = as_finite(data.get("warmup_steps")), as_finite(data.get("warmup_ratio"))
     if steps is not None and 0 < steps < 1:
         return Settings.of(f"{file}: warmup_steps", {"warmup_ratio": steps})
     if steps is not None and steps >= 1:
@@ -107,9 +100,9 @@ def warmup(data: Mapping[str, Any], file: str) -> Settings:
 
 def _devices(data: Mapping[str, Any], file: str) -> Settings:
     # Either several GPUs of one process share a step (_n_gpu), or one GPU of each of several processes.
-    local = as_int(data.get("_n_gpu"))
+    local = as_count(data.get("_n_gpu"))
     state = data.get("distributed_state")
-    processes = as_int(state.state.get("num_processes")) if isinstance(state, PickledObject) else None
+    processes = as_count(state.state.get("num_processes")) if isinstance(state, PickledObject) else None
     if local is None and processes is None:
         return Settings()
     names = [name for name, value in (("_n_gpu", local), ("num_processes", processes)) if value is not None]

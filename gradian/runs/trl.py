@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gradian.runs.contents import Contents, Reading
-from gradian.runs.scalars import as_bool, as_int, as_text
+from gradian.runs.scalars import as_bool, as_count, as_text
 from gradian.runs.settings import Key, Settings
 from gradian.runs.transformers_run import argument_settings
 
 # Of the two names of the limit the one that is set counts: unsloth leaves `max_length` empty and caps at the other.
 KEYS = (
-    Key("max_length", "max_length", as_int),
-    Key("max_seq_length", "max_length", as_int),
+    Key("max_length", "max_length", as_count),
+    Key("max_seq_length", "max_length", as_count),
     Key("packing", "packing", as_bool),
     Key("packing_strategy", "packing_strategy", as_text),
     Key("padding_free", "padding_free", as_bool),

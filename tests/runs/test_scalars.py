@@ -4,10 +4,10 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradian.runs.scalars import as_bool, as_bool_or_text, as_float, as_int, as_text
+from gradian.runs.scalars import as_bool, as_bool_or_text, as_count, as_finite, as_float, as_int, as_text
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(), st.lists, max_leaves=3
@@ -53,6 +53,11 @@ def test_whole_numbers(value: Any, number: int | None) -> None:
     assert as_int(value) == number
 
 
+def test_settings_are_finite_and_counts_positive() -> None:
+    assert [as_finite(value) for value in ("2e-4", "nan", math.inf, -1)] == [2e-4, None, None, -1.0]
+    assert [as_count(value) for value in (3, "4", 0, -1, 2.5)] == [3, 4, None, None, None]
+
+
 def test_truth_and_text() -> None:
     assert [as_bool(value) for value in (True, 0, "yes", "False", "auto", 2, None)] == [
         *(True, False, True, False, None, None, None)
@@ -61,7 +66,8 @@ def test_truth_and_text() -> None:
     assert [as_text(value) for value in ("a", "", 1)] == ["a", None, None]
 
 
+@settings(deadline=None, max_examples=50)
 @given(ANYTHING)
 def test_nothing_raises(value: Any) -> None:
-    for convert in (as_float, as_int, as_bool, as_bool_or_text, as_text):
+    for convert in (as_float, as_finite, as_int, as_count, as_bool, as_bool_or_text, as_text):
         convert(value)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradian.runs.artifact import EvalRow, LogRow, Resume
@@ -82,6 +82,7 @@ def test_a_log_without_a_break_is_no_resume() -> None:
     assert found.resumes == ()
 
 
+@settings(deadline=None, max_examples=50)
 @given(ROWS | JSON, JSON, JSON)
 def test_no_state_raises_and_the_logs_are_in_order(rows: Any, step: Any, batch: Any) -> None:
     found = parse_state({"log_history": rows, "global_step": step, "train_batch_size": batch})

@@ -190,20 +190,20 @@ def test_other_zips_are_refused_with_their_reason(data: bytes, says: str) -> Non
     ],
 )
 def test_deep_and_long_streams_end_soon(stream: bytes) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with contextlib.suppress(RefusedPickle):
         read_training_args(stream)
-    assert time.perf_counter() - start < 2 * SLOWEST
+    assert time.process_time() - start < 2 * SLOWEST
 
 
 def ends_soon(data: bytes) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with contextlib.suppress(RefusedPickle):
         assert isinstance(read_training_args(data), PickledObject)
-    assert time.perf_counter() - start < SLOWEST
+    assert time.process_time() - start < SLOWEST
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @example(b"(0.")
 @given(st.binary(max_size=200))
 def test_any_bytes_end_in_a_record_or_a_reason(data: bytes) -> None:
@@ -211,7 +211,7 @@ def test_any_bytes_end_in_a_record_or_a_reason(data: bytes) -> None:
     ends_soon(zipped(data))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(
     st.sampled_from(REAL),
     st.booleans(),
