@@ -165,14 +165,16 @@ def _unread(run: RunArtifact | None) -> tuple[Finding, ...]:
     if run is None or not run.unread:
         return ()
     n = len(run.unread)
+    weights = all(Path(entry.file).name.startswith("adapter_model") for entry in run.unread)
     listed = "; ".join(f"{entry.file}: {entry.reason}" for entry in run.unread[:NAMED_FILES])
     return (
         Finding(
             id="audit.unread_files",
-            severity=Severity.MEDIUM,
+            severity=Severity.LOW if weights else Severity.MEDIUM,
             title=f"{n} file{'' if n == 1 else 's'} of the run folder could not be read, and nothing in there was judged",
             evidence=listed + ("; ..." if n > NAMED_FILES else "."),
-            fix="Fetch these files whole or write them again, and do not load one that was refused with anything else.",
+            fix="Fetch these files whole or write them again (weights as safetensors), and do not load one that was"
+            " refused with anything else.",
             figures={"files": [entry.file for entry in run.unread]},
         ),
     )

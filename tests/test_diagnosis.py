@@ -124,12 +124,16 @@ def test_other_rows_than_those_of_the_run_are_a_finding(run: Path, dataset: Path
 
 
 def test_a_file_that_could_not_be_read_is_a_finding_with_its_reason(run: Path) -> None:
+    (run / "adapter_config.json").write_text("{}", encoding="utf-8")
+    (run / "adapter_model.bin").write_bytes(b"pickle")
+    (found,) = prepare(settings(run_dir=run)).findings
+    assert (found.id, found.severity) == ("audit.unread_files", Severity.LOW)
     (run / "trainer_state.json").write_text("{", encoding="utf-8")
     (found,) = prepare(settings(run_dir=run)).findings
     assert (found.id, found.severity) == ("audit.unread_files", Severity.MEDIUM)
-    assert found.title.startswith("1 file of the run folder could not be read")
-    assert found.evidence.startswith("trainer_state.json: ")
-    assert found.figures == {"files": ["trainer_state.json"]}
+    assert found.title.startswith("2 files of the run folder could not be read")
+    assert "trainer_state.json: " in found.evidence
+    assert sorted(found.figures["files"]) == ["adapter_model.bin", "trainer_state.json"]
 
 
 def test_the_base_model_of_the_run_is_named_but_never_loaded_unasked(run: Path) -> None:

@@ -28,11 +28,24 @@ def checks(
     Example:
       gradian checks config.overtraining
     """
-    from gradian.checks.registry import CHECKS, all_checks
+    from gradian.checks.registry import all_checks
 
     entries = all_checks()
-    lines = listing(entries) if check is None else explanation(CHECKS[check])
+    lines = listing(entries) if check is None else explanation(_named(check))
     typer.echo("\n".join(lines))
+
+
+def _named(name: str) -> Check:
+    from gradian.checks.registry import CHECKS
+    from gradian.errors import UnknownNameError
+
+    try:
+        return CHECKS[name]
+    except UnknownNameError as error:
+        # Here the known names would be a screenful.
+        raise UnknownNameError(
+            error.problem, found=error.found, expected="an id that `gradian checks` lists", fix=error.fix
+        ) from None
 
 
 def listing(entries: Sequence[Check]) -> Iterator[str]:

@@ -24,7 +24,7 @@ def test_the_published_checks_are_41_lines_in_their_order_and_the_additions_stan
     additions = [check.id for check in all_checks() if check.addition]
     assert lines[41:43] == ["", "beyond the 41:"]
     assert [line.split()[1] for line in lines[43:]] == additions
-    assert result.stdout.isprintable() or "\x1b" not in result.stdout
+    assert "\x1b" not in result.stdout
 
 
 def test_there_is_no_heading_without_additions() -> None:
@@ -54,4 +54,5 @@ def test_an_unknown_check_is_the_users_error_and_the_near_name_is_told() -> None
     result = runner.invoke(app, ["checks", "config.overtrainig"])
     assert result.exit_code == 2
     assert "did you mean 'config.overtraining'?" in result.stderr
+    assert len(result.stderr) < 300
     assert result.stdout == ""

@@ -70,4 +70,5 @@ def counted(number: int, noun: str) -> str:
 
 
 def _flags(missing: Sequence[str]) -> str:
-    return " and ".join(f"`{flag}`" for flag in missing)
+    *others, last = [f"`{flag}`" for flag in missing]
+    return f"{', '.join(others)} and {last}" if others else last

@@ -14,7 +14,7 @@ def test_skipped_checks_are_grouped_by_what_would_enable_them_the_largest_first_
     groups = skip_groups(
         [
             part("a", "no seed"),
-            part("b", "needs --run and x", "--run", "x"),
+            part("b", "needs --run and x", "--run", "x", "y"),
             part("c", "needs --run", "--run"),
             part("d", "needs --run (or so)", "--run"),
             part("e", "no seed"),
@@ -23,7 +23,7 @@ def test_skipped_checks_are_grouped_by_what_would_enable_them_the_largest_first_
     )
     assert [(group.reason, group.ids) for group in groups] == [
         ("needs `--run`", ("c", "d")),
-        ("needs `--run` and `x`", ("b",)),
+        ("needs `--run`, `x` and `y`", ("b",)),
         ("no seed", ("a", "e")),
         ("no rate", ("f",)),
     ]
