@@ -35,6 +35,8 @@ from gradian.types import BoolArray, EncodedExample, Example, Finding, IntArray,
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from gradian.data.turnwise import TurnTexts
+
 BATCH_ROWS = 256
 """Rows rendered and tokenised together: enough for the tokenizer to keep every core busy."""
 
@@ -260,18 +262,23 @@ class ChatEncoder:
             extras = [json.dumps(t.extra, ensure_ascii=False, default=str) for t in messages if t.extra]
             opening, closing = marker_pair([*(turn.content for turn in messages), *extras])
             marked = marked_template(template, opening, closing)
-            shown = self._renderer.render(example, messages, False, marked)
+            marks = opening + closing
+            grown = self._renderer.turns(example, marked, marks, template)
+            shown = grown.text if grown else self._renderer.render(example, messages, False, marked)
             text, spans = split_markers(shown, opening, closing)
             if len(spans) == len(speakers):
+                grown = grown.without(marks) if grown else None
                 turns = [
-                    self._marked_turn(example, text, i, span) for i, span in zip(speakers, spans, strict=True)
+                    self._marked_turn(example, text, i, span, grown)
+                    for i, span in zip(speakers, spans, strict=True)
                 ]
             else:
                 # Blocks and turns that do not pair off: the mask is the template's, the turn is unknown.
                 turns = [TurnText(len(messages) - 1, span, stable=False) for span in spans]
         else:
-            text = self._render(example, messages, False)
-            turns = [self._prefix_turn(example, text, i) for i in speakers]
+            grown = self._renderer.turns(example, template)
+            text = grown.text if grown else self._render(example, messages, False)
+            turns = [self._prefix_turn(example, text, i, grown) for i in speakers]
         missing = tuple(
             i
             for i, turn in enumerate(messages)
@@ -282,10 +289,14 @@ class ChatEncoder:
             self._dated = other_day != self._render(example, messages, False)
         return _Rendered(text, tuple(turns), missing)
 
-    def _borders(self, example: Example, text: str, i: int) -> tuple[int | None, int]:
+    def _borders(
+        self, example: Example, text: str, i: int, grown: TurnTexts | None
+    ) -> tuple[int | None, int]:
         # Where turn i starts by the prompt rendered before it (None: not a prefix), and how much of `text`
         # the conversation up to and including the turn shares.
         messages = example.messages
+        if grown is not None:
+            return grown.start(i) if i else None, grown.shared(i)
         try:
             head = self._render(example, messages[:i], True) if i else None
             upto = text if i + 1 == len(messages) else self._render(example, messages[: i + 1], False)
@@ -295,8 +306,10 @@ class ChatEncoder:
         start = len(head) if head is not None and text.startswith(head) else None
         return start, common_prefix(upto, text)
 
-    def _marked_turn(self, example: Example, text: str, i: int, span: Span) -> TurnText:
-        start, shared = self._borders(example, text, i)
+    def _marked_turn(
+        self, example: Example, text: str, i: int, span: Span, grown: TurnTexts | None
+    ) -> TurnText:
+        start, shared = self._borders(example, text, i, grown)
         return TurnText(
             i,
             span,
@@ -305,9 +318,9 @@ class ChatEncoder:
             ends=_ends_with(text[slice(*span)], self._end_tokens),
         )
 
-    def _prefix_turn(self, example: Example, text: str, i: int) -> TurnText:
+    def _prefix_turn(self, example: Example, text: str, i: int, grown: TurnTexts | None) -> TurnText:
         turn = example.messages[i]
-        start, shared = self._borders(example, text, i)
+        start, shared = self._borders(example, text, i, grown)
         calls = bool(turn.extra and "tool_calls" in turn.extra)
         stable = start is not None and shared > start
         if start is not None and stable:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gradian.data.masks import dated_template
@@ -13,8 +14,23 @@ from gradian.types import Example, Message
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from gradian.data.turnwise import TurnTexts, TurnwiseTemplate
+
 PINNED_DATE = datetime.datetime(2024, 7, 26)
 """What `strftime_now` of a chat template sees: the date that Llama 3 templates use without a clock."""
+
+
+_CHECKED_ROWS = 4
+_HOPELESS_ROWS = 8
+_REFUSALS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+
+
+@dataclass
+class _Trial:
+    # How a template has done turn by turn so far.
+    template: TurnwiseTemplate | None
+    hits: int = 0
+    misses: int = 0
 
 
 class TemplateRenderer:
@@ -33,6 +49,7 @@ class TemplateRenderer:
         self._tokenizer = tokenizer
         # By template and whether the prompt is asked for; None where the long way has to be taken.
         self._compiled: dict[tuple[str, bool], Any] = {}
+        self._trials: dict[str, _Trial] = {}
 
     def template(self, example: Example) -> str | None:
         """The template that transformers picks for the row (one for tools may differ), None where there is none.
@@ -78,23 +95,83 @@ class TemplateRenderer:
             said = type(error) is TemplateError
             problem = f"template refuses: {error}" if said else f"template cannot render the row ({error})"
             raise RowError(problem[:300], where=f"row {example.position + 1}") from None
-        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        except _REFUSALS as error:
             raise RowError(
                 f"template cannot render the row ({type(error).__name__}: {str(error)[:200]})",
                 where=f"row {example.position + 1}",
             ) from None
 
+    def turns(self, example: Example, template: str, marks: str = "", source: str = "") -> TurnTexts | None:
+        """The row's conversation with all its beginnings from one rendering; None where they need one each.
+
+        What it says is proven by the template's own structure (see `turnwise`), and the first rows of each
+        template are compared with renderings of every beginning all the same.
+
+        Args:
+            template: the template's source.
+            marks: characters that this template writes and the beginnings are to be without.
+            source: the template that does not write them, if there are any.
+        """
+        from jinja2.exceptions import TemplateError
+
+        from gradian.data.turnwise import LooksFurtherError
+
+        if not _is_plain(example.messages, _tools(example)):
+            return None
+        trial = self._trials.get(template)
+        if trial is None:
+            trial = self._trials[template] = _Trial(self._turnwise(template))
+        if trial.template is None:
+            return None
+        try:
+            found = trial.template.render(_conversation(example.messages), **self._names())
+        except (TemplateError, LooksFurtherError, *_REFUSALS):
+            # What the template has against the row, the long way says better.
+            trial.misses += 1
+            if not trial.hits and trial.misses == _HOPELESS_ROWS:
+                trial.template = None
+            return None
+        trial.hits += 1
+        if trial.hits <= _CHECKED_ROWS and not self._holds(
+            example, found, template, marks, source or template
+        ):
+            trial.template = None
+            return None
+        return found
+
+    def _turnwise(self, template: str) -> TurnwiseTemplate | None:
+        from jinja2.exceptions import TemplateError
+
+        from gradian.data.turnwise import LooksFurtherError, TurnwiseTemplate
+
+        try:
+            compiled = _compile(self._tokenizer, template)
+            return TurnwiseTemplate(compiled, template) if compiled is not None else None
+        except (TemplateError, LooksFurtherError):
+            return None
+
+    def _holds(self, example: Example, found: TurnTexts, template: str, marks: str, source: str) -> bool:
+        bare, messages = found.without(marks), example.messages
+        try:
+            return found.text == self.render(example, messages, False, template) and all(
+                bare.upto(n, prompt) == self.render(example, messages[:n], prompt, source)
+                for n in range(1, len(messages) + 1)
+                for prompt in (False, True)
+            )
+        except RowError:
+            return False
+
     def _text(
         self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, prompt: bool, template: str
     ) -> str:
-        plain = tools is None and bool(messages) and not any(turn.extra for turn in messages)
+        plain = _is_plain(messages, tools)
         key = (template, prompt)
         compiled = self._compiled.get(key) if plain else None
         if compiled is not None:
             return self._direct(compiled, messages, prompt)
         text = str(
             self._tokenizer.apply_chat_template(
-                [{"role": turn.role, "content": turn.content, **(turn.extra or {})} for turn in messages],
+                _conversation(messages),
                 tools=tools,
                 chat_template=template,
                 add_generation_prompt=prompt,
@@ -108,16 +185,21 @@ class TemplateRenderer:
         return text
 
     def _direct(self, compiled: Any, messages: Sequence[Message], prompt: bool) -> str:
-        names: Mapping[str, Any] = self._tokenizer.special_tokens_map
         return str(
-            compiled.render(
-                names,
-                messages=[{"role": turn.role, "content": turn.content} for turn in messages],
-                tools=None,
-                documents=None,
-                add_generation_prompt=prompt,
-            )
+            compiled.render(self._names(), messages=_conversation(messages), add_generation_prompt=prompt)
         )
+
+    def _names(self) -> dict[str, Any]:
+        # What a template sees beside the turns of a row without tools.
+        return {**self._tokenizer.special_tokens_map, "tools": None, "documents": None}
+
+
+def _is_plain(messages: Sequence[Message], tools: list[dict[str, Any]] | None) -> bool:
+    return tools is None and bool(messages) and not any(turn.extra for turn in messages)
+
+
+def _conversation(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [{"role": turn.role, "content": turn.content, **(turn.extra or {})} for turn in messages]
 
 
 def _compile(tokenizer: PreTrainedTokenizerBase, template: str) -> Any:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import gradian.data.chat as module
 from gradian.data.chat import ChatEncoder, encode_all, encoding_findings, load_tokenizer
 from gradian.errors import ModelError, RowError
 from gradian.types import EncodedExample, Example, Message
@@ -251,6 +254,123 @@ def test_a_refused_row_keeps_its_place_without_targets() -> None:
     findings = {finding.id: finding for finding in encoding_findings(made, encoded)}
     assert findings["data.unrenderable_rows"].figures["rows"] == [1]
     assert findings["data.no_supervised_tokens"].figures["rows"] == [1, 3]
+
+
+GENERATION = CHAT_TEMPLATE.replace(
+    "{{ message['content'] }}",
+    "{% if message.role == 'assistant' %}{% generation %}{{ message.content }}{% endgeneration %}"
+    "{% else %}{{ message.content }}{% endif %}",
+)
+PIECES = st.sampled_from(["a", "b", " ", "\n", "é", "中", "<|im_end|>", "<think>", "</think>"])
+ROW_TEXT = st.lists(PIECES, max_size=4).map("".join)
+ROWS = st.lists(
+    st.one_of(
+        st.builds(lambda text: Example("", 0, "text", text=text), ROW_TEXT),
+        st.just(Example("", 0, "messages", problem="image content not supported (turn 1)")),
+        st.builds(
+            lambda turns, tools: Example("", 0, "messages", messages=tuple(turns), tools=tools),
+            st.lists(
+                st.builds(
+                    Message,
+                    st.sampled_from(["user", "assistant", "user", "assistant", "system", "tool"]),
+                    ROW_TEXT,
+                    st.sampled_from(
+                        [None, None, None, {"name": "x"}, {"tool_calls": [{"function": {"name": "f"}}]}]
+                    ),
+                ),
+                min_size=1,
+                max_size=6,
+            ),
+            st.sampled_from([None, None, None, ({"name": "f"},)]),
+        ),
+    ),
+    max_size=12,
+)
+
+
+def wrapped(tokenizer: Any) -> Any:
+    """The tokenizer with a method of its own, which every rendering then has to go through."""
+    kind = type(tokenizer)
+
+    class Own(kind):  # type: ignore[misc, valid-type]
+        def apply_chat_template(self, *args: Any, **kwargs: Any) -> Any:
+            return kind.apply_chat_template(self, *args, **kwargs)
+
+    tokenizer.__class__ = Own
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", ["fast", "slow"])
+@settings(max_examples=30, deadline=None)
+@given(
+    ROWS,
+    st.sampled_from(
+        [
+            CHAT_TEMPLATE,
+            GENERATION,
+            LLAMA3,
+            PHI3,
+            THINKING,
+            PROMPT_THINKS,
+            NO_SYSTEM,
+            ALTERNATING,
+            TOOLS,
+            None,
+        ]
+    ),
+    st.sampled_from([2, 9, 4096]),
+    st.sampled_from([1, 12, 1_000_000]),
+)
+def test_a_batch_is_encoded_as_row_by_row_the_long_way(
+    kind: str, rows: list[Example], template: str | None, limit: int, characters: int
+) -> None:
+    def tokenizer() -> Any:
+        made = make_tokenizer(template) if kind == "fast" else slow_tokenizer()
+        made.chat_template = template
+        return made
+
+    examples = [replace(row, id=f"e-{i}", position=i) for i, row in enumerate(rows)]
+    together, single = ChatEncoder(tokenizer(), limit), ChatEncoder(wrapped(tokenizer()), limit)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BATCH_CHARACTERS", characters)
+        patch.setattr(module, "BATCH_ROWS", 5)
+        batched = encode_all(together, examples)
+    expected = []
+    for example in examples:
+        try:
+            expected.append(single.encode(example))
+        except RowError as error:
+            expected.append(single.refuse(example, error))
+    for ours, theirs in zip(batched, expected, strict=True):
+        assert ours.input_ids.tolist() == theirs.input_ids.tolist()
+        assert ours.supervised.tolist() == theirs.supervised.tolist()
+        assert (ours.id, ours.position, ours.truncated, ours.truncated_supervised) == (
+            *(theirs.id, theirs.position, theirs.truncated, theirs.truncated_supervised),
+        )
+        assert (ours.input_ids.dtype, ours.supervised.dtype) == ("int64", "bool")
+    assert encoding_findings(together, batched) == encoding_findings(single, expected)
+
+
+@pytest.mark.parametrize("rows", [1, 12])
+@pytest.mark.parametrize(
+    ("evil", "said"),
+    [
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{{ messages.append(1) }}", "unsafe|not safely callable"),
+        ("{% for i in range(10**9) %}x{% endfor %}", "Range too big"),
+    ],
+)
+def test_a_template_that_reaches_out_of_its_sandbox_ends_in_a_finding(
+    evil: str, said: str, rows: int
+) -> None:
+    # Where the first rows are harmless, so that later ones take the short way.
+    template = CHAT_TEMPLATE + "{% if messages[0].content == 'evil' %}" + evil + "{% endif %}"
+    made = encoder(template)
+    examples = [chat("u:q", "a:one")] * rows + [chat("u:evil", "a:one")]
+    encoded = encode_all(made, examples)
+    assert [row.n_supervised for row in encoded] == [4] * rows + [0]
+    (finding,) = [finding for finding in made.findings if finding.id == "data.unrenderable_rows"]
+    assert re.search(said, finding.evidence)
 
 
 def test_encoding_a_row_twice_counts_it_once() -> None:
