@@ -110,7 +110,9 @@ def adapter_folder(adapter_path: str) -> Path:
             else "the adapter is one folder deeper",
             where=str(folder),
             found=", ".join(inside),
-            fix=f"pass one of them, such as {folder / inside[-1]}",
+            fix=f"pass one of them, such as {folder / inside[-1]}"
+            if several
+            else f"pass {folder / inside[0]}",
         )
     raise AdapterError("the folder holds no PEFT adapter", where=str(folder), expected=f"an {ADAPTER_CONFIG}")
 
