@@ -31,7 +31,7 @@ def attribute(
         typer.Option(
             "--run",
             "-r",
-            help="Run folder, whose gradian_run.json is compared with what is scored.",
+            help="Run folder of the trainer: merges the audit of settings, logs and data into the report.",
             metavar="DIR",
         ),
     ] = None,
