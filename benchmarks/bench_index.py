@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -51,10 +51,10 @@ class Size:
 
     rows: int = 8
     batch_size: int = 8
-    tokens: int = 256
+    tokens: int = 128
     hidden: int = 576
     intermediate: int = 1536
-    layers: int = 6
+    layers: int = 8
     heads: int = 9
     kv_heads: int = 3
     vocabularies: tuple[tuple[str, int], ...] = (("8k", 8192), ("128k", 131072))
@@ -202,10 +202,14 @@ def head_share(model: Any) -> float:
 
 def main(argv: list[str] | None = None) -> int:
     """Check, measure and print; return the exit code."""
-    options = arguments(__doc__).parse_args(argv)
+    parser = arguments(__doc__)
+    parser.add_argument("--layers", type=int, help=f"layers of the model (default: {Size.layers})")
+    parser.add_argument("--tokens", type=int, help=f"tokens of the longest row (default: {Size.tokens})")
+    options = parser.parse_args(argv)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    size = QUICK if options.quick else Size()
+    chosen = {name: value for name in ("layers", "tokens") if (value := getattr(options, name)) is not None}
+    size = replace(QUICK if options.quick else Size(), **chosen)
     device, dtype = default_device()
     setting = [
         machine(device, dtype),
