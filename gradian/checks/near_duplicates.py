@@ -13,6 +13,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -193,21 +194,20 @@ def _shingles(chunk: list[bytes]) -> tuple[UInt32Array, IntArray, IntArray]:
     text_starts = np.concatenate([[0], np.cumsum(lengths + 1)])
     data = np.frombuffer(b"\x00".join(chunk) + b"\x00", dtype=np.uint8)
     begins, ends = _word_bounds(data)
-    powers, inverses = _powers(len(data) + 1)
+    powers, inverses = _powers(1 << len(data).bit_length())
     reached = np.zeros(len(data) + 1, dtype=np.uint64)
-    np.cumsum(data * powers[:-1], out=reached[1:])
+    np.cumsum(data * powers[: len(data)], out=reached[1:])
     words = _mixed((reached[ends] - reached[begins]) * inverses[begins])
-    owner = np.searchsorted(text_starts, begins, side="right") - 1
-    counts = np.bincount(owner, minlength=len(chunk)).astype(np.int64)
+    borders = np.searchsorted(begins, text_starts)  # First word of each text, and the end.
+    counts = np.diff(borders)
     # A shingle begins at each word that has two more behind it, or at the first word of a shorter text.
     combined = words.copy()
-    following = np.arange(len(words))
-    first = np.concatenate([[0], np.cumsum(counts)])[:-1]
-    left = first[owner] + counts[owner] - following  # Words from here to the text's end.
+    left = np.repeat(borders[1:], counts) - np.arange(len(words))  # Words from here to the text's end.
     for ahead in range(1, SHINGLE_WORDS):
         more = np.flatnonzero(left > ahead)
         combined[more] = combined[more] * np.uint64(_WORD_BASE) + words[more + ahead]
-    keep = (left >= SHINGLE_WORDS) | (following == first[owner])
+    keep = left >= SHINGLE_WORDS
+    keep[borders[:-1][counts > 0]] = True
     shingles = (_mixed(combined[keep]) >> np.uint64(32)).astype(np.uint32)
     kept = np.where(counts > 0, np.maximum(counts - SHINGLE_WORDS + 1, 1), 0)
     return shingles, np.concatenate([[0], np.cumsum(kept)])[:-1], counts
@@ -240,6 +240,7 @@ def _word_bounds(data: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]:
     return np.flatnonzero(begins), np.flatnonzero(ends) + 1
 
 
+@lru_cache(maxsize=2)
 def _powers(n: int) -> tuple[UInt64Array, UInt64Array]:
     inverse = pow(_WORD_BASE, -1, 2**64)
     made = []

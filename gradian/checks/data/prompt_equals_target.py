@@ -21,6 +21,8 @@ from gradian.checks.row_findings import by_share, excerpt, ids_at, row_figures, 
 from gradian.checks.turn_keys import normalised
 from gradian.types import Finding, Severity
 
+_COLUMN = 3  # Echoes below which it is no column, but a greeting or two in a small file.
+
 
 @check("data.prompt_equals_target", "Target identical to the prompt", needs=(Need.DATASET,))
 def prompt_equals_target(audit: Audit) -> Iterator[Finding]:
@@ -36,9 +38,10 @@ def prompt_equals_target(audit: Audit) -> Iterator[Finding]:
     if not found:
         return
     share, high = len(found) / len(examples), audit.limits.data.echo_share_high
+    most = Severity.HIGH if len(found) >= _COLUMN else Severity.MEDIUM
     yield Finding(
         "data.prompt_equals_target",
-        by_share(share, (high, Severity.HIGH), (high / 10, Severity.MEDIUM), otherwise=Severity.LOW),
+        by_share(share, (high, most), (high / 10, Severity.MEDIUM), otherwise=Severity.LOW),
         f"{len(found)} of {len(examples)} targets ({share:.1%}) only repeat the prompt",
         f"{row_list(found).capitalize()}; for example {excerpt(examples[found[0]].target)}.",
         "Check which column holds the answers, and remove rows that are not meant to echo.",

@@ -47,5 +47,5 @@ def test_trl_closes_raw_text_itself_and_a_row_that_was_cut_is_no_case_of_this() 
     rows = [{"text": "### Response:\nno"}]
     assert verdict(ID, audit_rows(rows, tokens=True, run=healthy_run(trainer="trl"))) == "passed"
     assert verdict(ID, audit_rows(rows, tokens=True, run=healthy_run(trainer="unsloth"))) == "high"
-    cut = dataclasses.replace(fires(), encoder=encoder(20, chat_template=ENDLESS))
+    cut = dataclasses.replace(fires(), encoder=encoder(24, chat_template=ENDLESS))
     assert verdict(ID, cut) == "passed"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gradian.checks.audit import Audit
+from gradian.checks.data.response_marker_absent import _holds, _pattern
 from tests.checks.building import healthy_run
 from tests.checks.data.rows import audit_rows, case_audit, chat, healthy
 from tests.checks.fixtures import only, verdict
@@ -47,3 +48,9 @@ def test_without_a_tokenizer_text_alone_decides_and_turns_cannot_be_judged() -> 
     assert verdict(ID, audit_rows(rows, run=run)) == "high"
     assert verdict(ID, audit_rows([chat("Hi", "Hello.")], run=run)) == "skipped"
     assert verdict(ID, audit_rows(healthy(2), run=run)) == "critical"
+
+
+def test_ids_are_found_whole_and_not_across_their_bytes() -> None:
+    assert _holds([7, 1, 2], _pattern([1, 2]))
+    assert not _holds([1, 3, 2], _pattern([1, 2]))
+    assert not _holds([256, 0], _pattern([1]))
