@@ -87,8 +87,8 @@ def test_what_counts_as_the_same_words(one: str, other: str, same: bool) -> None
 
 
 def test_words_of_scripts_with_and_without_spaces_are_counted() -> None:
-    made = sketch(["今天。天气 x1y", "не знаю", "it's 3.5", "\U0001f600\U0001f600"])
-    assert made.words.tolist() == [5, 2, 4, 2]
+    made = sketch(["今天。天气 x1y", "a今b", "не знаю", "it's 3.5", "\U0001f600\U0001f600"])
+    assert made.words.tolist() == [5, 3, 2, 4, 2]
 
 
 def test_texts_without_words_are_similar_to_nothing() -> None:
