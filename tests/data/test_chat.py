@@ -160,19 +160,37 @@ def test_a_text_row_is_supervised_whole_and_needs_no_template() -> None:
     assert (shown(made, encoded), made.findings) == ("aw text", ())
 
 
-@pytest.mark.parametrize("text", ["x", "<|im_start|>x"])
-@pytest.mark.parametrize("template", [None, "{{ bos_token }}{{ bos_token }}{{ messages[0].content }}"])
-def test_there_is_one_bos_and_never_two(text: str, template: str | None) -> None:
+def adds_bos(template: str | None) -> ChatEncoder:
     from tokenizers.processors import TemplateProcessing
 
     tokenizer = make_tokenizer(template)
-    bos = tokenizer.bos_token_id
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single="<|im_start|> $A", special_tokens=[("<|im_start|>", bos)]
+        single="<|im_start|> $A", special_tokens=[("<|im_start|>", tokenizer.bos_token_id)]
     )
-    made = ChatEncoder(tokenizer, 64)
+    return ChatEncoder(tokenizer, 64)
+
+
+@pytest.mark.parametrize("text", ["x", "<|im_start|>x"])
+@pytest.mark.parametrize("template", [None, "{{ bos_token }}{{ bos_token }}{{ messages[0].content }}"])
+def test_there_is_one_bos_and_never_two(text: str, template: str | None) -> None:
+    made = adds_bos(template)
     example = Example("e-0", 0, "text", text=text) if template is None else chat(f"u:{text}")
-    assert made.encode(example).input_ids.tolist().count(bos) == 1
+    assert made.encode(example).input_ids.tolist().count(made.tokenizer.bos_token_id) == 1
+
+
+@pytest.mark.parametrize(("own", "bos"), [("", ""), ("{{ bos_token * 2 }}", "<|im_start|>")])
+def test_in_a_batch_text_gets_the_bos_that_chat_has_from_its_template(own: str, bos: str) -> None:
+    made = adds_bos(own + "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}")
+    text = Example("t-0", 0, "text", text="raw")
+    encoded = encode_all(made, [text, chat("u:q", "a:one"), text, chat("a:two")])
+    assert [made.tokenizer.decode(row.input_ids) for row in encoded] == [
+        "<|im_start|>raw",
+        f"{bos}q<|im_end|>one<|im_end|>",
+        "<|im_start|>raw",
+        f"{bos}two<|im_end|>",
+    ]
+    targets = ["raw", "one<|im_end|>", "raw", "two<|im_end|>" if bos else "wo<|im_end|>"]
+    assert [shown(made, row) for row in encoded] == targets
 
 
 def test_the_cut_keeps_the_start_and_counts_what_went() -> None:
@@ -347,7 +365,7 @@ def test_a_batch_is_encoded_as_row_by_row_the_long_way(
         assert (ours.id, ours.position, ours.truncated, ours.truncated_supervised) == (
             *(theirs.id, theirs.position, theirs.truncated, theirs.truncated_supervised),
         )
-        assert (ours.input_ids.dtype, ours.supervised.dtype) == ("int64", "bool")
+        assert (str(ours.input_ids.dtype), str(ours.supervised.dtype)) == ("int64", "bool")
     assert encoding_findings(together, batched) == encoding_findings(single, expected)
 
 
