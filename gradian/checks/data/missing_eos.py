@@ -2,7 +2,8 @@
 
 What it detects
     Rows whose last target is no end token: the template writes none behind the answer, the loss mask leaves
-    it out, or the row is raw text that does not end with one. Rows that the length limit cut are left to
+    it out, or the row is raw text that does not end with one. A line break behind the end token, which the
+    training templates of trl keep in the mask, is passed over. Rows that the length limit cut are left to
     `data.truncated`, and raw text is passed over when trl trained on it, which closes such rows itself.
 
 Why it matters
@@ -18,6 +19,7 @@ What to do
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +27,7 @@ from gradian.checks.audit import Audit
 from gradian.checks.registry import Need, check
 from gradian.checks.row_findings import by_share, counted, ids_at, row_figures, row_list
 from gradian.data.masks import KNOWN_RESPONSE_MARKERS
-from gradian.types import Example, Finding, Severity
+from gradian.types import Example, Finding, IntArray, Severity
 
 ID = "data.missing_eos"
 
@@ -35,7 +37,8 @@ def missing_eos(audit: Audit) -> Iterator[Finding]:
     """Look at the last target of each row."""
     tokenizer = audit.encoder.tokenizer if audit.encoder else None
     names = end_tokens(tokenizer)
-    ids = np.array(tokenizer.convert_tokens_to_ids(list(names)) if tokenizer else [], dtype=np.int64)
+    ids = frozenset(tokenizer.convert_tokens_to_ids(list(names)) if tokenizer else ())
+    blank = _Blank(tokenizer)
     closes_text = audit.run is not None and audit.run.trainer == "trl"
     answers: list[int] = []
     documents: list[int] = []
@@ -47,7 +50,7 @@ def missing_eos(audit: Audit) -> Iterator[Finding]:
                 (answers if _is_rendered(example) else documents).append(example.position)
             continue
         targets = np.flatnonzero(row.supervised)
-        if len(targets) and row.input_ids[targets[-1]] not in ids:
+        if len(targets) and not _ends(row.input_ids, targets, ids, blank):
             answers.append(example.position)
     found = sorted([*answers, *documents])
     if not found:
@@ -82,6 +85,26 @@ def end_tokens(tokenizer: object) -> tuple[str, ...]:
         if token != eos:
             named.discard(token)
     return tuple(sorted(named))
+
+
+class _Blank(dict[int, bool]):
+    """Whether a token is white space, by id; each is decoded once."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, token: int) -> bool:
+        self[token] = not str(self._tokenizer.decode([token])).strip()
+        return self[token]
+
+
+def _ends(tokens: IntArray, targets: IntArray, ends: frozenset[int], blank: _Blank) -> bool:
+    for at in reversed(targets):
+        token = int(tokens[at])
+        if token in ends or not blank[token]:
+            return token in ends
+    return False
 
 
 def _is_rendered(example: Example) -> bool:

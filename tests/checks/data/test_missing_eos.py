@@ -31,6 +31,14 @@ def test_a_template_that_ends_no_turn_is_high() -> None:
     assert "'<|im_end|>'" in finding.fix
 
 
+def test_a_line_break_within_the_mask_may_follow_the_end_token() -> None:
+    turn = "<|im_start|>{{ m.role }}\n{% generation %}{{ m.content }}END\n{% endgeneration %}"
+    for end, expected in (("<|im_end|>", "passed"), ("", "high")):
+        template = f"{{% for m in messages %}}{turn.replace('END', end)}{{% endfor %}}"
+        rows = dataset([chat("Hi", "Hello.")])
+        assert verdict(ID, Audit(dataset=rows, encoder=encoder(chat_template=template))) == expected
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
