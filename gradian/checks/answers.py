@@ -1,7 +1,8 @@
 """Whether two answers to one question contradict each other, judged from the words alone.
 
 Most answers that differ do not: they are rephrased, or the question leaves the answer open. So a contradiction
-needs a sign of its own, and answers without one count as different only.
+needs a sign of its own, and answers without one count as different only. That two answers share no word is such a sign
+for a fact, but not for a greeting, a name that was to be made up or a line of verse.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from gradian.checks.turn_keys import normalised
 
 SHORT_WORDS = 25
 """Words up to which an answer is taken as one statement, whose words can be set against another's."""
+FACT_WORDS = 6
+"""Words of its own, the question's and filling ones aside, up to which an answer names a fact; more tell something."""
 
 
 class Relation(str, Enum):
@@ -23,7 +26,25 @@ class Relation(str, Enum):
     CONTRADICTS = "contradicts"
 
 
-_WORD = re.compile(r"[^\W_]+(?:[.,]\d+)*")
+# A character of a script without spaces is a word by itself.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+(?:[.,]\d+)*")
+# English requests with many right answers: something is to be made, said anew or chosen freely. "Give a short answer"
+# and "name the capital" are none.
+_OPEN = re.compile(
+    r"\b(?:write|compose|draft|create|generate|invent|design|produce|give|tell|name|suggest|recommend|propose|list|pick"
+    r"|share|say|provide|describe|imagine|make up|come up with|think of)(?: me| us)?"
+    r" (?:an?|another|one|two|three|four|five|some|any|several|\d+|something|anything)\b"
+    r"(?! (?:[\w-]+ ){0,3}(?:answer|response|reply|result|label|number)\b)"
+    r"|\b(?:translate|rephrase|paraphrase|rewrite|reword|summari[sz]e|improvise|brainstorm|random|your favou?rite)\b"
+    r"|\b(?:haiku|poem|limerick|slogan|joke|riddle)\b"
+)
+_SMALL_TALK = re.compile(
+    r"(?:hi|hello|hey|yo|good (?:morning|afternoon|evening|day|night)|thanks?(?: you)?|thank you|bye|goodbye|see you|ok(?:ay)?"
+    r"|cheers|welcome|how are you|how is it going|what'?s up|who are you|what are you|(?:please )?introduce yourself"
+    r"|what is your name|what can you do)"
+    r"(?:[ ,!]+(?:there|again|so much|very much|a lot|all|everyone|friend|today|doing|for (?:the|your) help))*"
+)
 # Straightened apostrophes are expected. An opening that only sometimes declines needs a word that does.
 _NOT = (
     r"(?:cannot|can't|won't|will not|do not know|don't know|am not able|refuse|must decline|have to decline)"
@@ -55,12 +76,18 @@ def is_refusal(answer: str) -> bool:
     return bool(_REFUSAL.match(normalised(answer[:300]).replace("\u2019", "'")))
 
 
+def is_open(question: str) -> bool:
+    """Whether a question has many right answers: small talk, or a request to make or choose something (English only)."""
+    asked = normalised(question[-2000:]).replace("\u2019", "'")
+    return bool(_SMALL_TALK.fullmatch(asked) or _OPEN.search(asked))
+
+
 def relation(question: str, answer: str, other: str) -> Relation:
     """Judge two answers to `question`.
 
     They contradict each other when one declines and the other does not, when one begins with yes and the other
-    with no, when both name a final result and the results differ, or when both are short and, beyond the
-    question's words, say other numbers or hardly a word in common.
+    with no, when both name a final result and the results differ, or when the question asks for a fact and both
+    are short and, beyond the question's words, say other numbers or, in a few words, hardly one in common.
     """
     if normalised(answer) == normalised(other):
         return Relation.AGREES
@@ -78,7 +105,7 @@ def relation(question: str, answer: str, other: str) -> Relation:
     results = _result(answer), _result(other)
     if all(results):
         return Relation.AGREES if results[0] == results[1] else Relation.CONTRADICTS
-    if max(len(words), len(others)) > SHORT_WORDS:
+    if max(len(words), len(others)) > SHORT_WORDS or is_open(question):
         return Relation.DIFFERS
     asked = set(_words(question))
     said, said_by_other = (
@@ -89,7 +116,8 @@ def relation(question: str, answer: str, other: str) -> Relation:
         return Relation.AGREES
     numbers, other_numbers = ({w for w in side if w[0].isdigit()} for side in (said, said_by_other))
     apart = numbers and other_numbers and not (numbers <= other_numbers or other_numbers <= numbers)
-    if apart or len(said & said_by_other) < 0.5 * len(said | said_by_other):
+    fact = min(len(said), len(said_by_other)) <= FACT_WORDS
+    if apart or (fact and len(said & said_by_other) < 0.5 * len(said | said_by_other)):
         return Relation.CONTRADICTS
     return Relation.DIFFERS
 

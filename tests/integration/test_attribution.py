@@ -205,7 +205,7 @@ def run_folder(folder: Path, run: PoisonedRun, steps: int) -> Path:
             "epoch": 12 * step / steps,
             "loss": 3.0 / (step + 1),
             "grad_norm": 0.5,
-            "learning_rate": 5e-3,
+            "learning_rate": 5e-3 * (1 - step / (steps + 1)),
         }
         for step in range(1, steps + 1)
     ]
@@ -226,8 +226,8 @@ def test_a_run_folder_brings_the_audit_into_the_report(
     folder = run_folder(tmp_path / "run", poisoned_run, steps=60)
     alone = gradian.analyze(poisoned_run.config(poisoned_cache))
     report = gradian.analyze(poisoned_run.config(poisoned_cache, run_dir=str(folder)))
-    assert {"config.overtraining", "config.lr_too_high", "data.tiny_dataset"} <= ids(report)
-    assert not {"config.overtraining", "data.tiny_dataset"} & ids(alone)
+    assert {"config.overtraining", "config.lr_too_high", "data.eval_answer_contradicted"} <= ids(report)
+    assert not {"config.overtraining", "data.eval_answer_contradicted"} & ids(alone)
     assert report.summary[0].startswith("1 critical issue invalidates or dominates this run")
     assert report.examples == alone.examples
     # The folder does not say where training cut the rows.

@@ -44,7 +44,6 @@ TEXT = prose(3, 90)
     ("rows", "item", "kind", "row"),
     [
         (ROWS, {"question": ROWS[4]["prompt"].upper(), "answer": ROWS[4]["completion"]}, "same", 5),
-        (ROWS, qa(ROWS[4]["prompt"], "No."), "other_answer", 5),
         ([*ROWS, chat("One?", "Two.", "Three?", "Four.")], qa("One?", "Two."), "same", 201),
         ([*ROWS, chat("One?", "Two.", system="Be brief.")], qa("One?", "Two."), "same", 201),
         ([*ROWS, qa("Tell me.", TEXT)], qa("Tell me this.", f"{TEXT} again"), "near", 201),
@@ -53,8 +52,7 @@ TEXT = prose(3, 90)
 )
 def test_the_kind_of_the_leak_is_told(rows: list[Row], item: Row, kind: str, row: int) -> None:
     finding = only(ID, against(rows, [*OTHERS, item]))
-    counts = {name: finding.figures[name] for name in ("same", "other_answer", "near")}
-    assert counts == {"same": 0, "other_answer": 0, "near": 0, kind: 1}
+    assert {name: finding.figures[name] for name in ("same", "near")} == {"same": 0, "near": 0, kind: 1}
     assert (finding.figures["rows"], finding.figures["eval_rows"]) == ([row], [10])
 
 
@@ -62,8 +60,8 @@ def test_severity_follows_the_share_and_likeness_alone_is_never_critical() -> No
     rows = healthy(400)
     assert verdict(ID, against(rows, [rows[0], *healthy(199, first=1000)])) == "medium"
     assert verdict(ID, against(rows, [*rows[:4], *healthy(196, first=1000)])) == "high"
-    near = [qa(row["prompt"], f"{row['completion']} again") for row in rows[:50]]
-    assert verdict(ID, against([qa(r["prompt"], r["completion"]) for r in rows], near)) == "critical"
+    other = [qa(row["prompt"], f"{row['completion']} again") for row in rows[:50]]
+    assert verdict(ID, against([qa(r["prompt"], r["completion"]) for r in rows], other)) == "passed"
     changed = [qa(f"{row['prompt']} now", row["completion"]) for row in rows[:50]]
     assert verdict(ID, against(rows, changed)) == "high"
 
