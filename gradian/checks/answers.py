@@ -29,22 +29,25 @@ class Relation(str, Enum):
 # A character of a script without spaces is a word by itself.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+(?:[.,]\d+)*")
-# English requests with many right answers: something is to be made, said anew or chosen freely. "Give a short answer"
-# and "name the capital" are none.
+# English requests with many right answers, where a sentence begins: something is to be made, said anew or chosen
+# freely. "Give a short answer" and "name the capital" are none, nor is a review that mentions a poem.
 _OPEN = re.compile(
-    r"\b(?:write|compose|draft|create|generate|invent|design|produce|give|tell|name|suggest|recommend|propose|list|pick"
+    r"(?:^|[.!?:;,] (?:and |then |now )?|\b(?:please|kindly|(?:can|could|would|will) you(?: please)?|(?:want|need) you to) )"
+    r"(?:(?:write|compose|draft|create|generate|invent|design|produce|give|tell|name|suggest|recommend|propose|list|pick"
     r"|share|say|provide|describe|imagine|make up|come up with|think of)(?: me| us)?"
     r" (?:an?|another|one|two|three|four|five|some|any|several|\d+|something|anything)\b"
     r"(?! (?:[\w-]+ ){0,3}(?:answer|response|reply|result|label|number)\b)"
-    r"|\b(?:translate|rephrase|paraphrase|rewrite|reword|summari[sz]e|improvise|brainstorm|random|your favou?rite)\b"
-    r"|\b(?:haiku|poem|limerick|slogan|joke|riddle)\b"
+    r"|(?:an? )?(?:haiku|poem|limerick|slogan|joke|riddle)\b"
+    r"|(?:translate|rephrase|paraphrase|rewrite|reword|summari[sz]e|improvise|brainstorm)\b)"
+    r"|\b(?:an?|one|some) random\b|\byour favou?rite\b"
 )
-_SMALL_TALK = re.compile(
-    r"(?:hi|hello|hey|yo|good (?:morning|afternoon|evening|day|night)|thanks?(?: you)?|thank you|bye|goodbye|see you|ok(?:ay)?"
+_COURTESY = (
+    r"(?:hi|hello|hey|yo|good (?:morning|afternoon|evening|day|night)|thanks|thank you|thx|bye|goodbye|see you|ok(?:ay)?"
     r"|cheers|welcome|how are you|how is it going|what'?s up|who are you|what are you|(?:please )?introduce yourself"
-    r"|what is your name|what can you do)"
-    r"(?:[ ,!]+(?:there|again|so much|very much|a lot|all|everyone|friend|today|doing|for (?:the|your) help))*"
+    r"|what is your name|what can you do|i need (?:some )?help|(?:can you )?help(?: me)?|please|there|again|so much"
+    r"|very much|a lot|all|everyone|friend|today|doing|for (?:the|your) help)"
 )
+_SMALL_TALK = re.compile(rf"{_COURTESY}(?:[ ,!.?]+{_COURTESY})*")
 # Straightened apostrophes are expected. An opening that only sometimes declines needs a word that does.
 _NOT = (
     r"(?:cannot|can't|won't|will not|do not know|don't know|am not able|refuse|must decline|have to decline)"
@@ -56,10 +59,14 @@ _REFUSAL = re.compile(
     re.DOTALL,
 )
 _RESULT = re.compile(
-    r"####\s*([^\n]+)|\\boxed\{([^{}]+)\}|\b(?:final )?answer(?: is|:)\s*\**\(?([^\s.,;*)]+)", re.IGNORECASE
+    r"####\s*([^\n]+)|\\boxed\{([^{}]+)\}|\b(?:final )?answer(?: is:?|:)\s*\**\(?([^\s;*)]*[^\s.,;*)])",
+    re.IGNORECASE,
 )
+# With a currency in front and a unit behind, or a fraction.
+_NUMBER = re.compile(r"[^\d/.,-]{0,3}(-?\d[\d,]*(?:\.\d+)?)(?:/(\d+))?[^\d/.,]{0,20}")
 _AFFIRMING = frozenset({"yes", "true", "correct", "yeah", "right"})
 _DENYING = frozenset({"no", "false", "incorrect", "nope", "wrong"})
+_NO_DENIAL = frozenset({"no problem", "no worries", "no need", "no doubt"})
 _FILLING = frozenset(
     {
         *("a", "an", "the", "is", "are", "was", "were", "be", "been", "it", "its", "this", "that"),
@@ -76,10 +83,14 @@ def is_refusal(answer: str) -> bool:
     return bool(_REFUSAL.match(normalised(answer[:300]).replace("\u2019", "'")))
 
 
+def is_small_talk(question: str) -> bool:
+    """Whether a turn only greets, thanks, takes its leave or asks who is there (English only)."""
+    return bool(_SMALL_TALK.fullmatch(normalised(question[:200]).replace("\u2019", "'")))
+
+
 def is_open(question: str) -> bool:
     """Whether a question has many right answers: small talk, or a request to make or choose something (English only)."""
-    asked = normalised(question[-2000:]).replace("\u2019", "'")
-    return bool(_SMALL_TALK.fullmatch(asked) or _OPEN.search(asked))
+    return is_small_talk(question) or bool(_OPEN.search(normalised(question[:4000]).replace("\u2019", "'")))
 
 
 def relation(question: str, answer: str, other: str) -> Relation:
@@ -99,7 +110,7 @@ def relation(question: str, answer: str, other: str) -> Relation:
     words, others = _words(answer), _words(other)
     if not words or not others:
         return Relation.DIFFERS
-    openings = {words[0], others[0]}
+    openings = {side[0] for side in (words, others) if " ".join(side[:2]) not in _NO_DENIAL}
     if openings & _AFFIRMING and openings & _DENYING:
         return Relation.CONTRADICTS
     results = _result(answer), _result(other)
@@ -127,5 +138,14 @@ def _words(text: str) -> list[str]:
 
 
 def _result(text: str) -> str:
+    """The final result, a number in one form whatever its commas, zeros and unit; empty where none is named."""
     found = [next(part for part in match.groups() if part) for match in _RESULT.finditer(text[-2000:])]
-    return normalised(found[-1]) if found else ""
+    if not found:
+        return ""
+    plain = normalised(found[-1])
+    number = _NUMBER.fullmatch(plain)
+    if number is None:
+        return "" if plain in _FILLING or plain == "not" else plain
+    whole, below = number.groups()
+    value = float(whole.replace(",", ""))
+    return f"{value / float(below or 1) if float(below or 1) else value:.9g}"

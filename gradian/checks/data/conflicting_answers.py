@@ -3,9 +3,11 @@
 What it detects
     Rows with the same conversation before the final answer (case, white space and closing punctuation aside)
     and answers that cannot both be right: one declines and the other does not, one says yes and the other no,
-    they end in different results, they are short and name other numbers or share hardly a word, or one of
-    them is the stock answer to three or more other questions as well. Answers that merely differ are reported
-    apart, as low; a question with more than ten different answers is taken as open.
+    they end in different results, they are short and name other facts (numbers, or a few words with hardly one
+    in common), or one of them is the stock answer to three or more other questions as well. Small talk and
+    requests to write, name or rephrase something have many right answers, so other facts are no contradiction
+    there. Answers that merely differ are reported apart, as low; a question with more than ten different answers
+    is taken as open.
 
 Why it matters
     The model is pulled both ways and ends up in between; planted refusals and planted facts show exactly
@@ -25,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradian.checks.answers import Relation, relation
+from gradian.checks.answers import Relation, is_small_talk, relation
 from gradian.checks.audit import Audit
 from gradian.checks.registry import Need, check
 from gradian.checks.row_findings import by_share, counted, excerpt, ids_at, row_figures, row_list
@@ -96,8 +98,9 @@ def _questions(audit: Audit) -> Iterator[_Question]:
             other = int(row[start + first[i]])
             if i == usual or contradicts:
                 continue
-            judged = relation(examples[reference].prompt, examples[reference].target, examples[other].target)
-            opposed = (distinct[i] in stock) != (distinct[usual] in stock)
+            asked = examples[reference].prompt
+            judged = relation(asked, examples[reference].target, examples[other].target)
+            opposed = (distinct[i] in stock) != (distinct[usual] in stock) and not is_small_talk(asked)
             contradicts = judged is Relation.CONTRADICTS or (judged is Relation.DIFFERS and opposed)
             if contradicts or (judged is Relation.DIFFERS and pair is None):
                 pair = (min(reference, other), max(reference, other))

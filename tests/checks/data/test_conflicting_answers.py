@@ -41,6 +41,7 @@ def test_the_recorded_51_questions_are_high() -> None:
         ("How many?", (f"{prose(1)} #### 42", f"{prose(2)} #### 42"), "agrees"),
         ("Choose A or B.", ("A", "B"), "contradicts"),
         ("Write a poem.", (prose(1, 60), prose(2, 60)), "differs"),
+        ("Suggest a name for a dog.", ("Rex", "Bello", "Fido"), "differs"),
         ("Roll a die.", tuple(map(str, range(20))), "agrees"),  # An open question.
     ],
 )
