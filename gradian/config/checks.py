@@ -114,6 +114,8 @@ class DynamicsLimits(Section):
     """Relative rise of the eval loss above its minimum from which, with a falling training loss, it is overfitting."""
     overfitting_rise_high: NonNegative = 0.2
     """Relative rise from which `dynamics.overfitting` is high."""
+    overfitting_nats_high: NonNegative = 0.1
+    """Rise in nats below which it is not high whatever its share; a fifth of it is no overfitting at all."""
     schedule_floor: Share = 0.2
     """Last learning rate over the peak above which a decaying schedule has not run to its end."""
 

@@ -6,6 +6,8 @@ import re
 
 _QUANTISED = re.compile(r"(?i)(bnb|[48]bit|int[48]|gptq|awq)(?![a-z])")
 _QUANTISED_TAIL = re.compile(r"(?i)(-unsloth)?-bnb-4bit$")
+# Repositories of Llama 3 and 3.1 were renamed; copies and adapters made before have either name.
+_RENAMED = re.compile(r"(?i)(^|/)meta-(?=llama-3)")
 _SNAPSHOT = re.compile(r"models--(?P<repository>[^/]+)/snapshots/[^/]+$")
 
 
@@ -20,11 +22,14 @@ def full_precision(name: str) -> str:
 
 
 def repository(name: str) -> str:
-    """A name as it is compared: no trailing slash, hub cache folders as `owner/name`, no quantised twin, lower case."""
+    """A name as it is compared: no trailing slash, hub cache folders as `owner/name`, no quantised twin, lower case.
+
+    Of a repository that was renamed the newer name counts.
+    """
     plain = name.strip().replace("\\", "/").rstrip("/")
     if found := _SNAPSHOT.search(plain):
         plain = found["repository"].replace("--", "/")
-    return full_precision(plain).lower()
+    return _RENAMED.sub(r"\1", full_precision(plain)).lower()
 
 
 def is_path(name: str) -> bool:

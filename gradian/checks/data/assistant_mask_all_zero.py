@@ -2,8 +2,9 @@
 
 What it detects
     The run asks for a loss on assistant turns only, and the chat template has no `{% generation %}` block.
-    The template looked at is the run folder's own where it has one, since trl can put a training template in
-    place of the model's; else the tokenizer's.
+    The template looked at is the run folder's own where it has one, else the tokenizer's. A log with losses and
+    gradients above zero settles it the other way: trl from 1.0 on trains with a template of its own that has
+    the block, and saves the model's.
 
 Why it matters
     The assistant mask comes from these blocks. Without one it is zero everywhere: the trainer supervises no
@@ -19,12 +20,14 @@ What to do
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gradian.checks.audit import Audit
 from gradian.checks.registry import CannotTell, Need, check
 from gradian.data.masks import has_generation_block
+from gradian.runs.artifact import LogRow
 from gradian.types import Finding, Severity
 
 ID = "data.assistant_mask_all_zero"
@@ -48,6 +51,8 @@ def assistant_mask_all_zero(audit: Audit) -> Iterator[Finding]:
     template = own or getattr(audit.encoder and audit.encoder.tokenizer, "chat_template", None)
     if not isinstance(template, str) or has_generation_block(template):
         return
+    if _trained(audit.artifact.train_log):
+        return
     intended = sum(row.n_supervised for row in audit.encoded)
     tokens = sum(len(row) for row in audit.encoded)
     where = "the run folder's chat template" if own else "the tokenizer's chat template"
@@ -67,6 +72,13 @@ def assistant_mask_all_zero(audit: Audit) -> Iterator[Finding]:
             "intended_supervised_tokens": intended,
         },
     )
+
+
+def _trained(log: Sequence[LogRow]) -> bool:
+    # Without a target the loss is zero or not a number, and so is the gradient.
+    seen = [(row.loss or 0.0, row.grad_norm or 0.0) for row in log]
+    learning = sum(0 < loss < math.inf and 0 < norm < math.inf for loss, norm in seen)
+    return learning > len(seen) / 2
 
 
 def _run_template(folder: Path) -> str | None:

@@ -1,9 +1,9 @@
 """Targets that say nothing.
 
 What it detects
-    Final answers that are empty; that hold no letter or digit; that are a placeholder (n/a, todo, ...); that
-    repeat one word or character; or that have at most two characters where answers have ten words or more in
-    the median.
+    Final answers that are empty; that hold no letter or digit; that are a placeholder (n/a, todo, ...) which the
+    row has not named before ("answer None if there are none"); that repeat one word or character; or that have
+    at most two characters where answers have ten words or more in the median.
 
 Why it matters
     An empty answer teaches the model to stop at once, a placeholder to say it. Public instruction sets hold
@@ -63,7 +63,7 @@ def empty_or_degenerate_targets(audit: Audit) -> Iterator[Finding]:
         words.append(target.count(" ") + 1 if target else 0)
         if not target:
             empty.append(example.position)
-        elif is_degenerate(target):
+        elif is_degenerate(target) and not _asked_for(example, target):
             degenerate.append(example.position)
         elif len(target) <= _SHORT_CHARACTERS:
             short.append(example.position)
@@ -108,6 +108,12 @@ def is_degenerate(text: str) -> bool:
         return True
     words = plain.split()
     return len(words) >= _REPEATS and len(set(words)) == 1
+
+
+def _asked_for(example: Example, target: str) -> bool:
+    word = target.lower().strip(" .!?:")
+    named = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
+    return word in _PLACEHOLDERS and any(named.search(turn.content.lower()) for turn in example.messages[:-1])
 
 
 def _calls_tools(example: Example) -> bool:

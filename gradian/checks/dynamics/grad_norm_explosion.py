@@ -1,8 +1,10 @@
 """The gradient norm blew up.
 
 What it detects
-    A logged gradient norm at `explosion_ratio` (50) times the median of the logged norms or above. Norms that
-    are NaN or infinite are the business of `dynamics.nan_grad_norm`.
+    A logged gradient norm at `explosion_ratio` (50) times the median of the logged norms or above, and at five
+    times the norms just before it. The large norms that a run starts with, before it knows the format, are none:
+    they fall, and by a hundred times where the answers are short labels. Norms that are NaN or infinite are the
+    business of `dynamics.nan_grad_norm`.
 
 Why it matters
     Norms of a sound run stay within a factor of ten or so of each other. Fifty times the median is a row that
@@ -24,15 +26,24 @@ from gradian.checks.registry import Need, check
 from gradian.types import Finding, Severity
 
 _LEAST = 5
+_BEFORE = 10
+_RISE = 5.0
 
 
 @check("dynamics.grad_norm_explosion", "Gradient-norm blowup", needs=(Need.RUN,))
 def grad_norm_explosion(audit: Audit) -> Iterator[Finding]:
-    """Compare the largest norms with the median."""
+    """Compare each norm with the median of all and with those before it."""
     points = grad_norms(audit, _LEAST)
     middle = median(norm for _, norm in points)
     ratio = audit.limits.dynamics.explosion_ratio
-    blown = [(step, norm) for step, norm in points if middle > 0 and norm >= ratio * middle]
+    norms = [norm for _, norm in points]
+    blown = [
+        points[i]
+        for i in range(1, len(norms))
+        if middle > 0
+        and norms[i] >= ratio * middle
+        and norms[i] >= _RISE * median(norms[max(0, i - _BEFORE) : i])
+    ]
     if not blown:
         return
     step, highest = max(blown, key=lambda point: point[1])

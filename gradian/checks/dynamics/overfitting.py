@@ -2,8 +2,10 @@
 
 What it detects
     For an eval set, the last eval loss is `overfitting_rise` (5%) or more above its lowest, and the training loss
-    fell between these two steps (or is not logged there). From `overfitting_rise_high` (20%) on it is high, else
-    medium. Each eval set is judged by itself, from two evaluations on.
+    fell between these two steps (or is not logged there). From `overfitting_rise_high` (20%) and
+    `overfitting_nats_high` (0.1 nats) on it is high, else medium. A rise below a fifth of that many nats is none:
+    on short labels the loss is a few hundredths, and shares of it say little. Each eval set is judged by itself,
+    from two evaluations on.
 
 Why it matters
     From its lowest eval loss on the run learns its rows by heart and gets worse at everything else. The loss of
@@ -26,6 +28,7 @@ from gradian.checks.row_findings import excerpt
 from gradian.types import Finding, Severity
 
 _LEAST = 2
+_TOLD = 0.2
 _ROWS = 5
 
 
@@ -47,10 +50,14 @@ def overfitting(audit: Audit) -> Iterator[Finding]:
         (best_step, best), (last_step, last) = min(points, key=lambda point: point[1]), points[-1]
         if best <= 0 or last / best - 1 < limits.overfitting_rise or not _fell(train, best_step, last_step):
             continue
-        rise = last / best - 1
+        rise, nats = last / best - 1, last - best
+        if nats < _TOLD * limits.overfitting_nats_high:
+            continue
         yield Finding(
             "dynamics.overfitting",
-            Severity.HIGH if rise >= limits.overfitting_rise_high else Severity.MEDIUM,
+            Severity.HIGH
+            if rise >= limits.overfitting_rise_high and nats >= limits.overfitting_nats_high
+            else Severity.MEDIUM,
             f"The eval loss{f' of {excerpt(name)}' if name else ''} rose {rise:.0%} from its lowest, {best:.4g} at step "
             f"{best_step}, to {last:.4g} at step {last_step}, while the training loss fell",
             f"{len(points)} evaluations; from step {best_step} on the run memorises.",

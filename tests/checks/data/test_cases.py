@@ -33,7 +33,12 @@ def audited(case: str, file: str, length: int | None, settings: dict[str, Any] |
         ("17-qwen3-think-stripped", None, "template_alters_text", [1]),
         ("18-llama3-date", None, "template_depends_on_date", None),
         ("19-gemma-no-system", None, "unrenderable_rows", [1]),
-        ("21-no-generation-block", {"assistant_only_loss": True}, "assistant_mask_all_zero", None),
+        (
+            "21-no-generation-block",
+            {"assistant_only_loss": True, "train_log": ()},
+            "assistant_mask_all_zero",
+            None,
+        ),
         ("22-terminator-outside-mask", None, "end_of_turn_not_supervised", [1]),
         ("22-terminator-outside-mask", None, "missing_eos", [1]),
         ("24-boundary-merge", None, "prompt_not_token_prefix", [1]),

@@ -41,6 +41,12 @@ def test_a_turn_that_calls_a_tool_is_not_empty() -> None:
     assert verdict(ID, audit_rows([*healthy(5), row])) == "passed"
 
 
+def test_a_word_that_the_row_offers_as_an_answer_says_something() -> None:
+    rows = [qa(f"Who is named? Say none if nobody is. {i}", "None") for i in range(20)]
+    assert verdict(ID, audit_rows(rows)) == "passed"
+    assert verdict(ID, audit_rows(qa(f"Who is named? {i}", "None") for i in range(20))) == "high"
+
+
 @pytest.mark.parametrize("text", ["...", "N/A", "- - -", "TODO", "aaaaaaa", "no no no no no"])
 def test_texts_without_content(text: str) -> None:
     assert is_degenerate(text)

@@ -28,6 +28,8 @@ def silent() -> Audit:
     [
         (norms(math.nan, math.inf, *[0.5] * 20), "passed"),  # the business of nan_grad_norm
         (norms(*[0.0] * 20, 1.0), "passed"),
+        (norms(30.0, 41.0, 9.0, 4.0, 1.0, *[0.2] * 40), "passed"),  # how a run on short labels starts
+        (norms(*[0.2 * 2.0**i for i in range(20)], *[0.2] * 40), "high"),  # that grows from step to step
         (norms(0.5, 0.5, 0.5, 90.0), "skipped"),
         (norms(*[None] * 20), "skipped"),
     ],

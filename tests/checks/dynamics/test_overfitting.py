@@ -30,6 +30,8 @@ def silent() -> Audit:
         (evals(1.5, 1.2, 1.5, train_log=train_log(falling(100, 1.0, 2.0))), "passed"),  # all of it got worse
         (evals(1.5, 1.2, math.nan, 1.3, None), "medium"),
         (evals(1.5, 1.2, 1.3, train_log=()), "medium"),
+        (evals(0.4, 0.02, 0.03), "passed"),
+        (evals(0.4, 0.1, 0.13), "medium"),
         (evals(1.5), "skipped"),
         (evals(), "skipped"),
     ],
