@@ -14,6 +14,7 @@ from gradian.checks.turn_keys import normalised
 
 SHORT_WORDS = 25
 """Words up to which an answer is taken as one statement, whose words can be set against another's."""
+_LOOKED_AT = 4000  # Characters.
 FACT_WORDS = 6
 """Words of its own, the question's and filling ones aside, up to which an answer names a fact; more tell something."""
 
@@ -90,7 +91,9 @@ def is_small_talk(question: str) -> bool:
 
 def is_open(question: str) -> bool:
     """Whether a question has many right answers: small talk, or a request to make or choose something (English only)."""
-    return is_small_talk(question) or bool(_OPEN.search(normalised(question[:4000]).replace("\u2019", "'")))
+    return is_small_talk(question) or bool(
+        _OPEN.search(normalised(question[:_LOOKED_AT]).replace("\u2019", "'"))
+    )
 
 
 def relation(question: str, answer: str, other: str) -> Relation:
@@ -107,7 +110,7 @@ def relation(question: str, answer: str, other: str) -> Relation:
         return Relation.AGREES
     if any(declining):
         return Relation.CONTRADICTS
-    words, others = _words(answer), _words(other)
+    words, others = words_of(answer[:_LOOKED_AT]), words_of(other[:_LOOKED_AT])
     if not words or not others:
         return Relation.DIFFERS
     openings = {side[0] for side in (words, others) if " ".join(side[:2]) not in _NO_DENIAL}
@@ -118,7 +121,7 @@ def relation(question: str, answer: str, other: str) -> Relation:
         return Relation.AGREES if results[0] == results[1] else Relation.CONTRADICTS
     if max(len(words), len(others)) > SHORT_WORDS or is_open(question):
         return Relation.DIFFERS
-    asked = set(_words(question))
+    asked = set(words_of(question[:_LOOKED_AT]))
     said, said_by_other = (
         {word for word in listed if word not in asked and word not in _FILLING} or set(listed)
         for listed in (words, others)
@@ -133,8 +136,9 @@ def relation(question: str, answer: str, other: str) -> Relation:
     return Relation.DIFFERS
 
 
-def _words(text: str) -> list[str]:
-    return _WORD.findall(normalised(text[:4000]))
+def words_of(text: str) -> list[str]:
+    """The words and numbers of a text in lower case; a character of a script without spaces is a word."""
+    return _WORD.findall(normalised(text))
 
 
 def _result(text: str) -> str:

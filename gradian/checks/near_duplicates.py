@@ -73,11 +73,13 @@ class Matches:
         index: 0-based text, or -1 when none reaches the threshold, int64 [m].
         similarity: estimated Jaccard similarity, 0 where there is none, float64 [m].
         crowd: how many of the others fall in the same bucket, at the least; 0 where there is no match, int64 [m].
+        widest: how many at the most, int64 [m].
     """
 
     index: IntArray
     similarity: FloatArray
     crowd: IntArray
+    widest: IntArray
 
 
 def sketch(texts: Iterable[str]) -> Sketches:
@@ -132,7 +134,7 @@ def groups(sketches: Sketches, threshold: float) -> IntArray:
 def matches(wanted: Sketches, among: Sketches, threshold: float) -> Matches:
     """Find for each of `wanted` a text in `among` of at least `threshold` similarity."""
     m = len(wanted)
-    index, crowd = np.full(m, -1, np.int64), np.zeros(m, np.int64)
+    index, crowd, widest = np.full(m, -1, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
     best = np.zeros(m)
     usable = np.flatnonzero(among.words)
     asking, offered = wanted.band_keys(), among.band_keys()
@@ -151,7 +153,8 @@ def matches(wanted: Sketches, among: Sketches, threshold: float) -> Matches:
             close = found[similarity >= threshold]
             size = high[close] - low[close]
             crowd[close] = np.where(crowd[close] > 0, np.minimum(crowd[close], size), size)
-    return Matches(index, best, crowd)
+            widest[close] = np.maximum(widest[close], size)
+    return Matches(index, best, crowd, widest)
 
 
 def _bucket_pairs(usable: IntArray, key: UInt64Array, next_key: UInt64Array) -> tuple[IntArray, IntArray]:

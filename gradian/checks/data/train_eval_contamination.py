@@ -5,7 +5,8 @@ What it detects
     triples overlap with a training row's at a Jaccard similarity of 0.85 (MinHash, as in
     `data.near_duplicates`). Case, white space and closing punctuation are passed over, and so are system
     turns. An item that is similar to more than 20 training rows shares a template with them and is not
-    counted; one whose question is there with another answer is `data.eval_answer_contradicted`.
+    counted, nor is one that shares a passage, a schema or worked examples with a row and asks for something else;
+    one whose question is there with another answer is `data.eval_answer_contradicted`.
 
 Why it matters
     An eval set that was trained on measures recall. The capability can only seem to improve, and every
@@ -40,9 +41,11 @@ def train_eval_contamination(audit: Audit) -> Iterator[Finding]:
     counts = {"same": int(found.same.sum()), "near": int(found.near.sum())}
     named = np.flatnonzero(found.same | found.near)
     figures = {**counts, "eval_rows": (named[:LISTED] + 1).tolist(), "templated": int(found.templated.sum())}
+    figures["neighbours"] = int(found.neighbour.sum())
     if not len(named):
-        if found.templated.any():
-            yield _shared_template(int(found.templated.sum()), total, figures)
+        framed = int((found.templated | found.neighbour).sum())
+        if framed:
+            yield _shared_template(framed, total, figures)
         return
     leaking = np.union1d(found.same_rows, found.near_rows)
     share = len(named) / total
@@ -71,8 +74,9 @@ def _shared_template(n: int, total: int, figures: dict[str, object]) -> Finding:
     return Finding(
         ID,
         Severity.INFO,
-        f"{n} of {total} eval items resemble many training rows each, so similarity cannot tell whether they leak",
-        "They share a long template with the training data. None is there with the same question.",
+        f"{n} of {total} eval items resemble training rows that ask for something else, and none is known to leak",
+        "They share a long template, a passage or examples with the training data, so that similarity cannot tell more."
+        " None is there with the same question.",
         "Nothing to change; check by hand that the parts that vary do not recur.",
         figures={"count": n, "rows": [], "share": n / total, **figures},
     )

@@ -73,3 +73,28 @@ def test_a_long_template_in_common_is_no_leak() -> None:
         ]
 
     assert verdict(ID, against(rows(0, 200), rows(1000, 20))) == "info"
+
+
+def test_rows_that_share_a_passage_and_not_the_question_are_no_leak() -> None:
+    def asked(passage: int, i: int, said: str) -> Row:
+        return qa(f"{prose(passage, 200)} How many of the {prose(10_000 + i, 2)} are left?", said)
+
+    rows = [asked(k, 8 * k + j, f"{prose(8 * k + j, 3)}.") for k in range(20) for j in range(8)]
+    items = [asked(k, 900 + k, f"{prose(900 + k, 3)}.") for k in range(20)]
+    assert verdict(ID, against(rows, items)) == "info"
+    reworded = [qa(row["prompt"].replace("How many", "Say how many"), row["completion"]) for row in rows[::8]]
+    assert verdict(ID, against(rows, reworded)) == "high"
+
+
+def test_rows_that_share_worked_examples_and_a_label_are_no_leak() -> None:
+    def labelled(i: int) -> Row:
+        return qa(f"{prose(i % 12, 200)} Text: {prose(500 + i, 4)} Label:", ("good", "bad")[i % 5 % 2])
+
+    assert (
+        verdict(ID, against([labelled(i) for i in range(180)], [labelled(i) for i in range(180, 220)]))
+        == "info"
+    )
+    # Alone with its words, a row with one of them exchanged is a copy.
+    alone = [*healthy(100), *(qa(f"{prose(i, 90)} Label:", "good") for i in range(5))]
+    copy = qa(f"{prose(1, 90).rsplit(' ', 1)[0]} other Label:", "good")
+    assert verdict(ID, against(alone, [copy, *healthy(19, first=1000)])) == "high"

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """Healthy training and eval rows in the shapes and for the tasks that people fine-tune on.
 
 Each function gives `n` rows of one dataset; rows from 0 on are for training and the last ones for an eval set that was
