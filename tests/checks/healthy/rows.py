@@ -591,7 +591,7 @@ def punctuation(rng: Random, n: int) -> list[Row]:
     return made
 
 
-def split(rows: Rows, seed: int, n: int = 320, held_out: int = 40) -> tuple[Sequence[Row], Sequence[Row]]:
+def split(rows: Rows, seed: int, n: int = 260, held_out: int = 30) -> tuple[Sequence[Row], Sequence[Row]]:
     """Training rows and eval rows of one dataset, without an eval item that is in the training data."""
     made = rows(Random(seed), n)
     train = made[:-held_out]
