@@ -13,7 +13,7 @@ from gradian.checks.registry import all_checks
 from gradian.config import Config
 from gradian.data.formats import Dataset, load_dataset
 from gradian.data.ids import dataset_hash
-from gradian.errors import ConfigError, DataError
+from gradian.errors import ConfigError, GradianError
 from gradian.progress import Progress
 from gradian.report.audit.build import audit_report, dataset_read, run_read
 from gradian.report.audit.model import AuditReport, Inputs
@@ -137,7 +137,7 @@ def _recorded_dataset(record: GradianRun | None, notes: list[str]) -> Dataset | 
         return None
     try:
         dataset = load_dataset(record.dataset.path)
-    except DataError as error:
+    except GradianError as error:
         notes.append(f"`{RUN_FILE}` names its training data, which cannot be read: {error.problem}.")
         return None
     notes.append(f"No `--dataset` was given: the rows are those that `{RUN_FILE}` names.")

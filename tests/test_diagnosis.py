@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -111,6 +112,19 @@ def test_the_rows_that_a_run_of_ours_records_are_read_when_none_are_given(run: P
     gone = prepare(settings(run_dir=run))
     assert gone.audit.dataset is None
     assert any("cannot be read: no such file" in note for note in gone.notes)
+
+
+@pytest.mark.parametrize("path", ["/nowhere/rows.jsonl", "x" * 5000, "a\0b", "pipe", ".", "/dev/zero"])
+def test_a_record_that_names_no_rows_that_can_be_read_is_no_reason_to_stop(run: Path, path: str) -> None:
+    record = json.loads((run / RUN_FILE).read_text())
+    if path == "pipe":
+        path = str(run / path)
+        os.mkfifo(path)
+    record["dataset"]["path"] = path
+    (run / RUN_FILE).write_text(json.dumps(record))
+    prepared = prepare(settings(run_dir=run))
+    assert prepared.audit.dataset is None
+    assert "names its training data, which cannot be read" in prepared.notes[0]
 
 
 def test_other_rows_than_those_of_the_run_are_a_finding(run: Path, dataset: Path, tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 # No limit that any row reaches: rows are encoded whole when nobody says where training cut them.
 NO_LIMIT = 2**31 - 1
+# A log that goes back ten thousand times tells no more than one that goes back twenty times.
+MOST_FINDINGS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +180,7 @@ def run_audit(
             skipped.append(SkippedCheck(entry.id, _needs(missing), tuple(missing)))
             continue
         try:
-            made = tuple(_own(entry, entry.judge(audit)))
+            made = _bounded(tuple(_own(entry, entry.judge(audit))))
         except CannotTell as reason:
             skipped.append(SkippedCheck(entry.id, str(reason)))
         except Exception as error:  # Whatever it is, silence would read as a pass.
@@ -204,6 +206,25 @@ def _own(entry: Check, findings: Iterable[Finding]) -> Iterable[Finding]:
         if finding.id != entry.id:
             raise ValueError(f"the check made a finding under another id, {finding.id!r}")
         yield finding
+
+
+def _bounded(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """The most severe findings of one check, and one more that counts the rest."""
+    if len(findings) <= MOST_FINDINGS:
+        return findings
+    ordered = sorted(findings, key=lambda finding: finding.severity.rank)
+    shown, rest = ordered[: MOST_FINDINGS - 1], ordered[MOST_FINDINGS - 1 :]
+    return (
+        *shown,
+        Finding(
+            id=rest[0].id,
+            severity=rest[0].severity,
+            title=f"{len(rest)} more findings of this kind, of {len(findings)}, are not listed one by one",
+            evidence=f"None of them is more severe than {rest[0].severity.value}. The first: {rest[0].title}",
+            fix="Put the listed ones right and run the audit again.",
+            figures={"count": len(rest), "findings": len(findings)},
+        ),
+    )
 
 
 def _needs(missing: Sequence[Need]) -> str:

@@ -205,11 +205,17 @@ def load_dataset(path: str | Path) -> Dataset:
         MissingExtraError: a save_to_disk folder, and pyarrow is not installed.
     """
     target, part = _split_path(path)
-    if not target.exists():
+    if not _exists(target):
         raise DataError(
             "no such file or folder",
             where=str(target),
             fix="give a local .jsonl or .json file or a save_to_disk folder; Hub dataset ids are not resolved",
+        )
+    if not (target.is_file() or target.is_dir()):
+        raise DataError(
+            "neither a file nor a folder",
+            where=str(target),
+            fix="write the rows to a file first: a pipe can be read only once, and rows are read again",
         )
     source = _arrow_source(target, part) if target.is_dir() else _json_source(target, part)
     in_memory = source.n_bytes <= IN_MEMORY_BYTES
@@ -237,11 +243,18 @@ def load_dataset(path: str | Path) -> Dataset:
 
 def _split_path(path: str | Path) -> tuple[Path, str | None]:
     text = str(path)
-    if "::" in text and not Path(text).exists():
+    if "::" in text and not _exists(Path(text)):
         head, _, part = text.rpartition("::")
         if head and part:
             return Path(head), part
     return Path(text), None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # A name that is too long, or that holds a NUL.
+        return False
 
 
 def _arrow_source(folder: Path, split: str | None) -> _Source:

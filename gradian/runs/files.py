@@ -31,6 +31,7 @@ class RunFiles:
         self.folder = folder
         self.unread: list[Unread] = []
         self._root = folder.resolve()
+        self._folders: tuple[str, ...] | None = None
 
     def refuse(self, name: str, reason: str) -> None:
         """Note that a file was not read."""
@@ -44,14 +45,20 @@ class RunFiles:
 
     def folders(self) -> tuple[str, ...]:
         """Names of the folders in it, sorted; links that lead out of it are left out."""
+        if self._folders is None:
+            try:
+                with os.scandir(self.folder) as entries:
+                    self._folders = tuple(sorted(entry.name for entry in entries if self._holds(entry)))
+            except OSError as error:
+                self.refuse(".", _reason(error))
+                self._folders = ()
+        return self._folders
+
+    def _holds(self, entry: os.DirEntry[str]) -> bool:
         try:
-            entries = sorted(os.listdir(self.folder))
-        except OSError as error:
-            self.refuse(".", _reason(error))
-            return ()
-        return tuple(
-            name for name in entries if (self.folder / name).is_dir() and self._inside(self.folder / name)
-        )
+            return entry.is_dir() and (not entry.is_symlink() or self._inside(self.folder / entry.name))
+        except OSError:  # A link to itself.
+            return False
 
     def regular(self, name: str) -> Path | None:
         """Return the path of a plain file with content of its own, or None with the reason noted.

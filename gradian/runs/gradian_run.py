@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,13 @@ RUN_FILE = "gradian_run.json"
 SCHEMA_VERSION = 1
 # A null in these columns of the log was a NaN or an infinity, for which JSON has no word.
 _NEVER_NULL = ("loss", "grad_norm", "eval_loss")
+# Fields whose kind is relied upon, so that a record that somebody edited is told from one that was written.
+_KINDS: Mapping[type, tuple[str, ...]] = {
+    dict: ("dataset", "train", "lora", "inputs", "versions"),
+    list: ("checkpoints", "log_history"),
+    str: ("backend", "base_model", "adapter_path", "gradian_version", "dataset.path", "dataset.hash"),
+    int: ("seed", "steps", "dataset.n", "dataset.n_trained"),
+}
 _KEYS = (
     Key("max_seq_length", "max_length", as_count),
     Key("load_in_4bit", "load_in_4bit", as_bool),
@@ -115,7 +122,7 @@ class GradianRun:
         """
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RunError("the run record is not JSON", where=where, found=str(error)) from None
         version = data.get("schema_version") if isinstance(data, dict) else None
         if version != SCHEMA_VERSION:
@@ -126,6 +133,7 @@ class GradianRun:
                 expected=str(SCHEMA_VERSION),
             )
         try:
+            _check_kinds(data, where)
             data["dataset"] = _known(RunDataset, data["dataset"])
             data["checkpoints"] = tuple(_known(RunCheckpoint, entry) for entry in data["checkpoints"])
             data["log_history"] = tuple(data["log_history"])
@@ -188,12 +196,31 @@ def read(contents: Contents) -> Reading | None:
         lora=None if contents.lora else adapter_settings(run.lora),
         base_model=(run.base_model, f"{RUN_FILE}: base_model") if as_text(run.base_model) else None,
         state=state,
-        n_train_rows=as_int(run.dataset.n_trained),
+        n_train_rows=as_count(run.dataset.n_trained),
         versions={
             **{name: text for name, text in run.versions.items() if isinstance(text, str)},
             "gradian": str(run.gradian_version),
         },
     )
+
+
+def _check_kinds(data: Mapping[str, Any], where: str) -> None:
+    def values() -> Iterator[tuple[str, Any, type]]:
+        for kind, names in _KINDS.items():
+            for name in names:
+                outer, _, inner = name.rpartition(".")
+                yield name, (data[outer] if outer else data)[inner], kind
+        for place, entry in enumerate(data["checkpoints"]):
+            yield f"checkpoints.{place}", entry, dict
+
+    for name, value, kind in values():
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise RunError(
+                "a field of the run record holds a value of another kind",
+                where=where,
+                found=f"{name}: {type(value).__name__}",
+                expected=kind.__name__,
+            )
 
 
 def _known(kind: type[Any], data: Mapping[str, Any]) -> Any:

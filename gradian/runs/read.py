@@ -49,7 +49,7 @@ def read_run_folder(folder: str | Path) -> RunArtifact:
     Raises:
         RunError: there is no such folder, or nothing in it that a trainer writes.
     """
-    path = Path(folder).expanduser()
+    path = _expanded(folder)
     if not path.is_dir():
         raise RunError(
             "there is no such run folder" if not path.exists() else "a run is a folder, not a file",
@@ -65,6 +65,13 @@ def read_run_folder(folder: str | Path) -> RunArtifact:
         expected=_LOOKED_FOR,
         fix=_inner(path),
     )
+
+
+def _expanded(folder: str | Path) -> Path:
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError:  # `~name` of a user that does not exist: a folder may be called so.
+        return Path(folder)
 
 
 def _inner(path: Path) -> str | None:

@@ -13,6 +13,10 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_NUMBER = 120
+# No setting is a book; patterns are searched for in these.
+_LONGEST_TEXT = 16_384
+# No trainer counts further, and what is computed from such numbers stays within a float.
+_LARGEST_INT = 2.0**63
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
@@ -32,9 +36,9 @@ def as_float(value: Any) -> float | None:
 
 
 def as_int(value: Any) -> int | None:
-    """Return a whole number, also from `3.0` or its text; None for anything else."""
+    """Return a whole number of at most 64 bits, also from `3.0` or its text; None for anything else."""
     number = as_float(value)
-    if number is None or not math.isfinite(number) or number != int(number):
+    if number is None or not abs(number) < _LARGEST_INT or number != int(number):
         return None
     return value if isinstance(value, int) else int(number)
 
@@ -61,8 +65,8 @@ def as_bool(value: Any) -> bool | None:
 
 
 def as_text(value: Any) -> str | None:
-    """Return non-empty text; None for anything else."""
-    return value if isinstance(value, str) and value else None
+    """Return non-empty text of at most 16384 characters; None for anything else."""
+    return value if isinstance(value, str) and 0 < len(value) <= _LONGEST_TEXT else None
 
 
 def as_bool_or_text(value: Any) -> bool | str | None:

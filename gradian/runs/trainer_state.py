@@ -15,6 +15,8 @@ _TRAIN_KEYS = ("loss", "grad_norm", "learning_rate")
 # Rows of a trained model's totals have no `loss` of their own.
 _TOTALS = ("train_loss", "train_runtime")
 _EVAL_SUFFIXES = ("_runtime", "_loss")
+# Of one row; each is looked for among all of its keys.
+_MOST_EVAL_SETS = 100
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def _eval_names(row: Mapping[str, Any]) -> list[str]:
             if key.startswith(_EVAL) and key.endswith(suffix)
         ]
         if names:
-            return names
+            return names[:_MOST_EVAL_SETS]
     return [""]
 
 
@@ -148,10 +150,11 @@ def _resumes(rows: Sequence[Mapping[str, Any]], batches: Sequence[tuple[int, int
             stretches.append([])
         stretches[-1].append(step)
     found = []
-    for index in range(1, len(stretches)):
-        before = {step for stretch in stretches[:index] for step in stretch}
-        again = sorted(before.intersection(stretches[index]))
-        found.append(Resume(stretches[index][0], tuple(again), changed))
+    before: set[int] = set()
+    for stretch in stretches:
+        if before:
+            found.append(Resume(stretch[0], tuple(sorted(before.intersection(stretch))), changed))
+        before.update(stretch)
     if changed and not found:
         # It went on where it had stopped, so that only the batch size tells.
         last_of_first = max(step for step, size in batches if size == changed[0])

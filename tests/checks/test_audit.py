@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from gradian.checks.audit import Audit, run_audit
+from gradian.checks.audit import MOST_FINDINGS, Audit, run_audit
 from gradian.checks.registry import CannotTell, Check, Need
 from gradian.runs.artifact import RunArtifact
 from gradian.types import Finding, Severity
@@ -66,3 +66,11 @@ def test_findings_come_most_severe_first_and_silent_checks_are_listed_as_passed(
     )
     assert [f.id for f in result.findings] == ["data.g", "data.e"]
     assert result.passed == ("data.f",)
+
+
+def test_a_check_that_finds_the_same_thing_everywhere_shows_the_worst_and_counts_the_rest() -> None:
+    many = [finding("data.h") for _ in range(5000)] + [finding("data.h", Severity.HIGH)]
+    found = run_audit(Audit(), [entry("data.h", lambda audit: many)]).findings
+    assert len(found) == MOST_FINDINGS
+    assert (found[0].severity, found[-1].severity) == (Severity.HIGH, Severity.LOW)
+    assert found[-1].figures == {"count": 4982, "findings": 5001}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tracemalloc
 from pathlib import Path
@@ -106,6 +107,19 @@ def test_findings_list_row_numbers_and_ids_in_order(tmp_path: Path) -> None:
 def test_a_missing_path_says_that_hub_ids_are_not_resolved(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="Hub dataset ids are not resolved"):
         load_dataset(tmp_path / "nothing.jsonl")
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "a::" + "x" * 5000])
+def test_a_name_that_no_file_can_have_is_a_missing_path(name: str) -> None:
+    with pytest.raises(DataError, match="no such file or folder"):
+        load_dataset(name)
+
+
+def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rows.jsonl")
+    for path in (tmp_path / "rows.jsonl", Path("/dev/zero")):
+        with pytest.raises(DataError, match="neither a file nor a folder"):
+            load_dataset(path)
 
 
 def test_a_file_without_rows_is_an_error(tmp_path: Path) -> None:

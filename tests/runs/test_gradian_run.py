@@ -126,3 +126,25 @@ def test_the_record_reads_as_a_run_folder_like_any_other_trainers(tmp_path: Path
 def test_a_broken_record_is_listed_in_a_run_folder(tmp_path: Path, text: str) -> None:
     (tmp_path / RUN_FILE).write_text(text)
     assert [entry.file for entry in read_run_folder(tmp_path).unread] == [RUN_FILE]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *("dataset", "train", "lora", "inputs", "versions", "checkpoints", "log_history", "backend"),
+        *("base_model", "adapter_path", "seed", "steps"),
+        *("dataset.path", "dataset.hash", "dataset.n", "dataset.n_trained"),
+    ],
+)
+def test_a_field_of_another_kind_is_named(tmp_path: Path, field: str) -> None:
+    outer, _, inner = field.rpartition(".")
+    for value in (None, [1], "x", 1.5, True, {"a": 1}):
+        data = json.loads(RUN.to_json())
+        holder = data[outer] if outer else data
+        if type(value) is type(holder[inner]) and field != "checkpoints":
+            continue
+        holder[inner] = value
+        (tmp_path / RUN_FILE).write_text(json.dumps(data))
+        with pytest.raises(RunError, match="another kind"):
+            read_run(tmp_path)
+        assert [entry.file for entry in read_run_folder(tmp_path).unread] == [RUN_FILE]

@@ -288,3 +288,27 @@ def test_what_the_trainers_results_record_is_taken_from_them(tmp_path: Path) -> 
     assert run.sources["eval_rows"] == "eval_results.json: eval_samples"
     assert dict(run.summary) == {"train_loss": 1.5, "train_samples": 800}
     assert run.has_log is False
+
+
+def test_a_home_folder_of_nobody_is_a_folder_that_is_not_there() -> None:
+    with pytest.raises(RunError, match="no such run folder"):
+        read_run_folder("~nobody-is-called-so/run")
+
+
+def test_folders_that_lead_back_to_the_run_are_not_followed_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    for name, target in (("checkpoint-1", "."), ("checkpoint-2", "checkpoint-2"), ("checkpoint-3", "../..")):
+        (tmp_path / name).symlink_to(target)
+    os.mkfifo(tmp_path / "checkpoint-4")
+    assert read_run_folder(tmp_path).checkpoint is None
+
+
+def test_the_folders_of_a_run_are_listed_once_however_many_there_are(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    listed: list[object] = []
+    scan = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: (listed.append(path), scan(path))[1])
+    for step in range(200):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    (tmp_path / "checkpoint-7" / "trainer_state.json").write_text('{"global_step": 7}')
+    assert read_run_folder(tmp_path).checkpoint == "checkpoint-7"
+    assert listed == [tmp_path]

@@ -47,10 +47,18 @@ def test_nan_in_every_spelling(value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("value", "number"),
-    [(3, 3), (3.0, 3), ("3", 3), (3.5, None), (math.nan, None), (math.inf, None), (True, None)],
+    [
+        *((3, 3), (3.0, 3), ("3", 3), (3.5, None), (math.nan, None), (math.inf, None), (True, None)),
+        *((2**62, 2**62), (2**63, None), (-(10**300), None), (1e300, None)),
+    ],
 )
 def test_whole_numbers(value: Any, number: int | None) -> None:
     assert as_int(value) == number
+
+
+def test_a_text_as_long_as_a_book_is_no_setting() -> None:
+    assert as_text("x" * 16_384) is not None
+    assert as_text("x" * 16_385) is None
 
 
 def test_settings_are_finite_and_counts_positive() -> None:

@@ -16,7 +16,7 @@ What to do
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,10 @@ from gradian.checks.audit import Audit
 from gradian.checks.config._names import is_path, repository
 from gradian.checks.registry import CannotTell, Need, check
 from gradian.checks.row_findings import excerpt
+from gradian.runs.files import MEBIBYTE, RunFiles
 from gradian.types import Finding, Severity
 
+_CONFIG_LIMIT = 4 * MEBIBYTE
 _SHAPE = (
     "model_type",
     "hidden_size",
@@ -72,7 +74,7 @@ def base_model_mismatch(audit: Audit) -> Iterator[Finding]:
 
 
 def _is_folder(name: str, known: str) -> bool:
-    return (is_path(known) and "/" in known) or Path(name).is_dir()
+    return (is_path(known) and "/" in known) or os.path.isdir(name)
 
 
 def _differing_shape(one: Path, other: Path) -> list[str] | None:
@@ -84,8 +86,5 @@ def _differing_shape(one: Path, other: Path) -> list[str] | None:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    try:
-        read = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return read if isinstance(read, dict) else {}
+    # One of the two paths is the adapter's own word, so that anything may lie there.
+    return RunFiles(folder).json("config.json", _CONFIG_LIMIT) or {}

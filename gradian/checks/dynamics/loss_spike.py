@@ -42,7 +42,8 @@ def loss_spike(audit: Audit) -> Iterator[Finding]:
         and values[i] >= _RISE * (before := median(values[max(0, i - _BEFORE) : i]))
         and values[i] >= before + limits.spike_nats
     ]
-    starts = [i for i in high if i - 1 not in high]
+    known = set(high)
+    starts = [i for i in high if i - 1 not in known]
     if not starts:
         return
     highest = max(high, key=values.__getitem__)

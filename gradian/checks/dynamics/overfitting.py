@@ -38,12 +38,11 @@ def overfitting(audit: Audit) -> Iterator[Finding]:
     run, limits = logged(audit), audit.limits.dynamics
     train = finite(run.train_log, lambda row: row.loss)
     judged = False
-    for name in run.eval_sets:
-        points = [
-            (row.step, row.loss)
-            for row in run.eval_log
-            if row.name == name and row.loss is not None and math.isfinite(row.loss)
-        ]
+    sets: dict[str, list[Point]] = {name: [] for name in run.eval_sets}
+    for row in run.eval_log:
+        if row.loss is not None and math.isfinite(row.loss):
+            sets[row.name].append((row.step, row.loss))
+    for name, points in sets.items():
         if len(points) < _LEAST:
             continue
         judged = True

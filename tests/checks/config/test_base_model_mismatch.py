@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,20 @@ def test_two_local_folders_are_compared_by_their_shape(tmp_path: Path, size: int
             json.dumps({"model_type": "llama", "hidden_size": hidden})
         )
     assert verdict(ID, models(str(tmp_path / "one"), str(tmp_path / "two"))) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 5000, "a/" * 4000, "a\0b", "models--" * 2000, "~nobody/x", "/dev/zero"]
+)
+def test_no_name_makes_it_fail(name: str) -> None:
+    assert verdict(ID, models(name, "Qwen/Qwen3-4B")) in ("high", "skipped")
+
+
+def test_a_pipe_in_the_place_of_a_config_is_not_waited_for(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        os.mkfifo(tmp_path / name / "config.json")
+    assert verdict(ID, models(str(tmp_path / "one"), str(tmp_path / "two"))) == "skipped"
 
 
 def test_the_fix_names_the_adapters_own_base() -> None:
