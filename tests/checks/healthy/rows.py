@@ -148,14 +148,16 @@ def tool_calls(rng: Random, n: int) -> list[Row]:
             )
             if rng.random() < 0.4:
                 arguments["day"] = rng.choice(("today", "Friday", "Sunday"))
-            result, told = {"celsius": rng.randrange(-9, 35)}, f"In {town} it is mild. {sentence(rng)}"
+            result: Row = {"celsius": rng.randrange(-9, 35)}
+            told = f"In {town} it is mild. {sentence(rng)}"
         else:
             asked, name, arguments = (
                 f"Find a {product} for me. {sentence(rng)}",
                 "search_shop",
                 {"query": product},
             )
-            result, told = {"price": amount(rng)}, f"There is a {product}. {sentence(rng)}"
+            result = {"price": amount(rng)}
+            told = f"There is a {product}. {sentence(rng)}"
         call = {"type": "function", "function": {"name": name, "arguments": arguments}}
         made.append(
             {
@@ -442,7 +444,8 @@ def multilingual(rng: Random, n: int) -> list[Row]:
             rng.randrange(10, 9000),
             rng.choice(TOWNS),
         )
-        made.append(turns(asked.format(*words), told.format(*words)))
+        aside = f" ({', '.join(rng.sample(THINGS, 4))})"
+        made.append(turns(asked.format(*words) + aside, told.format(*words)))
     for subject in rng.sample(_CHINESE, 8):
         for other in rng.sample(_CHINESE, 2):
             made.append(
