@@ -21,13 +21,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradian.checks.audit import Audit
-from gradian.checks.config._rate import effective_rate, rate_figures
+from gradian.checks.config._rate import EffectiveRate, effective_rate, rate_figures
 from gradian.checks.registry import Need, check
+from gradian.runs.artifact import LoraSettings
 from gradian.types import Finding, Severity
 
 # A rate that is written 5e-4 and doubled must reach 1e-3 whatever the last bit of the product is.
 _ROUNDING = 1 - 1e-9
 _USUAL = 2e-4
+_USUAL_SCALING = 2
 
 
 @check("config.lr_too_high", "Learning rate too high for LoRA", needs=(Need.RUN,))
@@ -37,13 +39,20 @@ def lr_too_high(audit: Audit) -> Iterator[Finding]:
     critical = rate.value >= limits.lr_critical * _ROUNDING
     if not critical and rate.value < limits.lr_high * _ROUNDING:
         return
-    target = _USUAL / max(rate.scaling or 1.0, 1.0)
+    target = f"learning_rate to about {_USUAL / max(rate.scaling or 1.0, 1.0):.1g}"
     yield Finding(
         "config.lr_too_high",
         Severity.CRITICAL if critical else Severity.HIGH,
         f"The effective LoRA learning rate is too high ({rate.text})",
         f"From {limits.lr_critical if critical else limits.lr_high:g} on, steps are large enough to overwrite what "
         "the base model knew, whatever the rows say.",
-        f"Set learning_rate to about {target:.1g} and train again.",
+        f"Set {target}{_or_alpha(audit.artifact.lora, rate)}, and train again.",
         figures=rate_figures(rate),
     )
+
+
+def _or_alpha(lora: LoraSettings | None, rate: EffectiveRate) -> str:
+    # A usual rate under an unusual alpha: then it is alpha that somebody set wrong.
+    if lora is None or not lora.r or lora.use_rslora or (rate.scaling or 0) <= _USUAL_SCALING:
+        return ""
+    return f", or lora_alpha to {2 * lora.r} (2r) with a learning_rate of at most {_USUAL:g}"

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from gradian.checks.audit import Audit
 from gradian.checks.config._amount import optimizer_steps
 from gradian.checks.registry import Need, check
+from gradian.runs.artifact import RunArtifact
 from gradian.types import Finding, Severity
 
 
@@ -38,7 +39,23 @@ def undertrained(audit: Audit) -> Iterator[Finding]:
         Severity.MEDIUM,
         f"Only {steps} optimizer steps{planned}: fewer than {least}",
         f"A step holds {batch} rows." if batch else "The run folder records no batch size.",
-        f"Train for at least {least} steps: lower gradient_accumulation_steps, or raise max_steps or "
-        "num_train_epochs.",
+        _fix(run, steps, least),
         figures={"steps": steps, "planned": run.total_steps, "effective_batch": batch},
+    )
+
+
+def _fix(run: RunArtifact, steps: int, least: int) -> str:
+    planned, wanted, batch = run.total_steps or 0, run.hyper.max_steps, run.hyper.effective_batch
+    if planned >= least:
+        return f"Train to the end of the {planned} steps that were planned."
+    if wanted and wanted < least:
+        return f"Raise max_steps from {wanted} to {least} or more."
+    rows = steps * batch if batch else None
+    if rows is None:
+        return f"Lower gradient_accumulation_steps until a run has at least {least} steps."
+    if rows < least:
+        return f"Add rows: one row a step (gradient_accumulation_steps 1) would still be only {rows} steps."
+    return (
+        f"Lower the rows a step from {batch} to {rows // least} (gradient_accumulation_steps first, then "
+        f"per_device_train_batch_size), which makes {least} steps or more of the same rows."
     )

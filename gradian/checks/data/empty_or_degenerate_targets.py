@@ -17,6 +17,7 @@ What to do
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 
 import numpy as np
@@ -45,6 +46,7 @@ _PLACEHOLDERS = frozenset(
         *("lorem ipsum", "placeholder", "[answer]", "your answer here"),
     }
 )
+_INVISIBLE = {"Cc", "Cf", "Mn"}  # Controls, zero-width characters, variation selectors.
 _REPEATS = 5
 _SHORT_CHARACTERS = 2
 _LONG_MEDIAN_WORDS = 10
@@ -99,8 +101,9 @@ def empty_or_degenerate_targets(audit: Audit) -> Iterator[Finding]:
 def is_degenerate(text: str) -> bool:
     """Whether a non-empty text has no content: no letter or digit, a placeholder, or one thing repeated."""
     if not any(character.isalnum() for character in text):
-        # A symbol can be an answer (an emoji, an operator); dots and dashes are none.
-        return not re.sub(r"[\s.\-_\u2026*#?!]", "", text)
+        # A symbol can be an answer (an emoji, an operator); dots and dashes are none, nor what nobody sees.
+        left = re.sub(r"[\s.\-_\u2026*#?!]", "", text)
+        return all(unicodedata.category(character) in _INVISIBLE for character in left)
     plain = text.lower().strip(" .!?:")
     if plain in _PLACEHOLDERS:
         return True
@@ -112,8 +115,10 @@ def is_degenerate(text: str) -> bool:
 
 def _asked_for(example: Example, target: str) -> bool:
     word = target.lower().strip(" .!?:")
+    if word not in _PLACEHOLDERS:  # What is repeated may be a book, which is no pattern to search for.
+        return False
     named = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
-    return word in _PLACEHOLDERS and any(named.search(turn.content.lower()) for turn in example.messages[:-1])
+    return any(named.search(turn.content.lower()) for turn in example.messages[:-1])
 
 
 def _calls_tools(example: Example) -> bool:

@@ -62,3 +62,16 @@ def test_the_title_shows_the_arithmetic() -> None:
         "alpha/sqrt(r)=4 "
         in only(ID, audit_run(learning_rate=1e-3, lora={"alpha": 16, "use_rslora": True})).title
     )
+
+
+@pytest.mark.parametrize(
+    ("rate", "lora", "fix"),
+    [
+        (1e-3, {"r": 16, "alpha": 32}, "Set learning_rate to about 0.0001, and"),
+        (2e-4, {"r": 16, "alpha": 128}, "or lora_alpha to 32 (2r)"),
+        (2e-3, {"r": 64, "alpha": 64, "use_rslora": True}, "Set learning_rate to about 3e-05, and"),
+        (2e-3, None, "Set learning_rate to about 0.0002, and"),
+    ],
+)
+def test_where_alpha_is_the_cause_the_fix_says_so(rate: float, lora: dict[str, object], fix: str) -> None:
+    assert fix in only(ID, audit_run(learning_rate=rate, lora=lora)).fix

@@ -34,3 +34,23 @@ def test_steps_come_from_the_state_the_log_or_the_plan(changes: dict[str, object
 def test_steps_taken_are_shown_beside_those_planned() -> None:
     assert "planned" not in only(ID, fires()).title
     assert "6 optimizer steps of 1000 planned" in only(ID, audit_run(global_step=6)).title
+
+
+@pytest.mark.parametrize(
+    ("changes", "fix"),
+    [
+        # 16 rows a step in the fixture.
+        ({"global_step": 25, "total_steps": 25}, "rows a step from 16 to 8"),
+        ({"global_step": 49, "total_steps": 49}, "rows a step from 16 to 15"),
+        ({"global_step": 3, "total_steps": 3}, "would still be only 48 steps"),
+        ({"global_step": 25, "total_steps": 500}, "the 500 steps that were planned"),
+        ({"global_step": 20, "total_steps": 20, "max_steps": 20}, "max_steps from 20 to 50"),
+        ({"global_step": 20, "total_steps": 20, "per_device_batch": None}, "gradient_accumulation_steps"),
+    ],
+)
+def test_the_fix_reaches_the_threshold_and_asks_for_no_more_passes(
+    changes: dict[str, object], fix: str
+) -> None:
+    told = only(ID, audit_run(**changes)).fix
+    assert fix in told
+    assert "epochs" not in told

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from gradian.checks.audit import Audit
@@ -57,3 +59,16 @@ def test_texts_without_content(text: str) -> None:
 )
 def test_short_texts_that_say_something(text: str) -> None:
     assert not is_degenerate(text)
+
+
+@pytest.mark.parametrize("target", ["\u200b\u200b", "\u2060", "\x00", "\ufe0f", "\u200e ... \u200f"])
+def test_what_nobody_can_see_is_no_answer(target: str) -> None:
+    assert is_degenerate(target)
+    assert not is_degenerate(f"\u2764{target}")
+
+
+def test_a_book_of_one_word_costs_no_more_than_reading_it() -> None:
+    rows = [qa(f"{i}", f"word{i} " * 50_000) for i in range(10)]
+    started = time.process_time()
+    assert only(ID, audit_rows(rows)).figures["degenerate"] == 10
+    assert time.process_time() - started < 3
