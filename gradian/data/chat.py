@@ -45,7 +45,7 @@ BATCH_CHARACTERS = 1_000_000
 
 _OTHER_DATE = datetime.datetime(1999, 11, 3)
 
-ENCODING_VERSION = 1
+ENCODING_VERSION = 2
 """Raised whenever the same row would give other tokens or another mask; part of the fingerprint."""
 
 
@@ -325,9 +325,11 @@ class ChatEncoder:
         stable = start is not None and shared > start
         if start is not None and stable:
             content_end, end = turn_end(text, start, shared, turn.content, calls, self._end_tokens)
-            stable = not _is_altered(turn, text[start:end])
+            # Tool calls have no text of their own to be looked for: their end-of-turn token must be there.
+            stable = not _is_altered(turn, text[start:end]) and (end > content_end or not calls)
         if start is None or not stable:
-            start, content_end, end = self._bracketed_turn(example, text, i)
+            locate = self._bracketed_turn if turn.content.strip() else self._wordless_turn
+            start, content_end, end = locate(example, text, i)
         return TurnText(
             i,
             (start, end),
@@ -340,14 +342,8 @@ class ChatEncoder:
         # Renders the row with the turn's content between two markers, so that the answer is found in the full
         # render itself. A template may drop the opening marker with a thinking block; then the answer begins
         # after the assistant header.
-        turn = example.messages[i]
-        unknown = RowError(
-            f"the answer of turn {i + 1} cannot be located in the template's output",
-            where=f"row {example.position + 1}",
-        )
+        turn, unknown = example.messages[i], _unlocated(example, i)
         bare = turn.content.strip()
-        if not bare:
-            raise unknown
         opening, closing = marker_pair([text, bare])
         lead, trail = turn.content.split(bare, 1)
         bracketed = Message(turn.role, f"{lead}{opening}{bare}{closing}{trail}", turn.extra)
@@ -371,7 +367,30 @@ class ChatEncoder:
         upto = self._render(example, [*example.messages[:i], bracketed], False)
         tail = upto[upto.rindex(closing) + 1 :] if closing in upto else ""
         stop = content_end + common_prefix(tail, text[content_end:])
+        if turn.extra and "tool_calls" in turn.extra:
+            content_end, end = turn_end(text, content_end, stop, "", True, self._end_tokens)
+            return start, content_end, end
         token = self._end_tokens.search(text, content_end, stop)
+        end = token.end() if token and not text[content_end : token.start()].strip() else content_end
+        return start, content_end, end
+
+    def _wordless_turn(self, example: Example, text: str, i: int) -> tuple[int, int, int]:
+        # A turn of tool calls alone: what follows it is found by a render in which it says one character.
+        unknown = _unlocated(example, i)
+        mark, _ = marker_pair([text])
+        before, after = example.messages[:i], example.messages[i + 1 :]
+        head = self._render(example, before, True) if before else ""
+        spoken = self._render(example, [*before, Message("assistant", mark), *after], False)
+        tail = spoken.rpartition(mark)[2]
+        start, content_end = len(head), len(text) - len(tail)
+        if (
+            spoken.count(mark) != 1
+            or not text.startswith(head)
+            or not text.endswith(tail)
+            or content_end <= start
+        ):
+            raise unknown
+        token = self._end_tokens.search(text, content_end)
         end = token.end() if token and not text[content_end : token.start()].strip() else content_end
         return start, content_end, end
 
@@ -706,6 +725,13 @@ def _parts(drafts: Sequence[_Draft]) -> Iterator[list[int]]:
             length += len(draft.text)
         if part:
             yield part
+
+
+def _unlocated(example: Example, i: int) -> RowError:
+    return RowError(
+        f"the answer of turn {i + 1} cannot be located in the template's output",
+        where=f"row {example.position + 1}",
+    )
 
 
 def _is_altered(turn: Message, shown: str) -> bool:

@@ -54,6 +54,13 @@ TOOLS = (
     "{% for call in m.tool_calls or [] %}<call>{{ call.function.name }}</call>{% endfor %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+# The last turn begins with a thinking block and earlier ones do not, and a call begins with the same characters.
+THINKING_TOOLS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' and loop.last %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{{ m.content }}"
+    "{% for call in m.tool_calls or [] %}<tool_call>{{ call.function.name }}</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
 
 def chat(*turns: str, **fields: Any) -> Example:
@@ -433,3 +440,26 @@ def test_a_saved_tokenizer_loads_with_its_template(tmp_path: Path) -> None:
 def test_a_cap_below_two_tokens_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 2"):
         encoder(CHAT_TEMPLATE, 1)
+
+
+@pytest.mark.parametrize("said", ["", "Let me look."])
+def test_a_call_in_the_middle_is_masked_whole_where_the_last_turn_renders_otherwise(said: str) -> None:
+    call = {"tool_calls": [{"type": "function", "function": {"name": "weather", "arguments": {}}}]}
+    example = Example(
+        "a-0",
+        0,
+        "messages",
+        messages=(
+            Message("user", "Rome?"),
+            Message("assistant", said, call),
+            Message("tool", "3 degrees"),
+            Message("assistant", "Three."),
+        ),
+    )
+    encoder = ChatEncoder(make_tokenizer(THINKING_TOOLS), 512)
+    row = encoder.encode(example)
+    targets = encoder.tokenizer.decode(row.input_ids[row.supervised])
+    assert targets == (
+        f"{said}<tool_call>weather</tool_call><|im_end|><think>\n\n</think>\n\nThree.<|im_end|>"
+    )
+    assert "data.template_prefix_mismatch" in {finding.id for finding in encoder.findings}
