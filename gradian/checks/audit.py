@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 # No limit that any row reaches: rows are encoded whole when nobody says where training cut them.
 NO_LIMIT = 2**31 - 1
+_LENGTH_SETTING = "max_seq_length"
+_LENGTH_SETTINGS = {"trl": "max_length", "axolotl": "sequence_len", "llamafactory": "cutoff_len"}
 # A log that goes back ten thousand times tells no more than one that goes back twenty times.
 MOST_FINDINGS = 20
 
@@ -99,6 +101,15 @@ class Audit:
     def token_counts(self) -> IntArray:
         """Tokens of each training row before any cut, int64 [n]."""
         return np.array([len(row) + row.truncated for row in self.encoded], dtype=np.int64)
+
+    @property
+    def length_setting(self) -> str:
+        """What the run's trainer calls the limit on a row's tokens, so that a fix names a setting that it has."""
+        if self.run is None:
+            return _LENGTH_SETTING
+        recorded = self.run.sources.get("max_length", "").rpartition(": ")[2]
+        known = recorded in (_LENGTH_SETTING, *_LENGTH_SETTINGS.values())
+        return recorded if known else _LENGTH_SETTINGS.get(self.run.trainer, _LENGTH_SETTING)
 
     @cached_property
     def encoding(self) -> dict[str, Finding]:

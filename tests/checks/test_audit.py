@@ -74,3 +74,20 @@ def test_a_check_that_finds_the_same_thing_everywhere_shows_the_worst_and_counts
     assert len(found) == MOST_FINDINGS
     assert (found[0].severity, found[-1].severity) == (Severity.HIGH, Severity.LOW)
     assert found[-1].figures == {"count": 4982, "findings": 5001}
+
+
+def test_the_length_limit_has_the_name_that_the_trainer_gives_it() -> None:
+    def name(trainer: str, source: str | None = None) -> str:
+        sources = {"max_length": source} if source else {}
+        return Audit(run=RunArtifact(Path("r"), trainer, sources=sources)).length_setting  # type: ignore[arg-type]
+
+    assert Audit().length_setting == "max_seq_length"
+    assert (name("trl"), name("axolotl"), name("llamafactory")) == (
+        "max_length",
+        "sequence_len",
+        "cutoff_len",
+    )
+    assert name("trl", "training_args.bin: max_seq_length") == "max_seq_length"
+    assert name("unsloth", "training_args.bin: max_length") == "max_length"
+    assert name("llamafactory", "default of LLaMA-Factory") == "cutoff_len"
+    assert name("gradian", "gradian_run.json: train: max_seq_length") == "max_seq_length"

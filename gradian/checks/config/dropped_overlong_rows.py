@@ -46,7 +46,7 @@ def dropped_overlong_rows(audit: Audit) -> Iterator[Finding]:
         Severity.HIGH if share >= audit.limits.config.dropped_rows_high else Severity.MEDIUM,
         f"{len(longer)} of {len(lengths)} rows ({share:.1%}) are over {limit} tokens and were dropped in training",
         f"The {audit.artifact.trainer} run drops longer rows; the longest has {longest} tokens.",
-        f"Raise the length limit to {longest}, or remove these rows before attribution.",
+        f"Raise {audit.length_setting} to {longest}, or remove these rows before attribution.",
         tuple(audit.encoded[i].id for i in longer),
         {"count": len(longer), "rows": len(lengths), "max_length": limit, "longest": longest},
     )

@@ -55,7 +55,7 @@ def max_seq_length_vs_data(audit: Audit) -> Iterator[Finding]:
         Severity.HIGH,
         f"`max_seq_length` is {limit}, but the rows' p{percentile:g} length is {needed} tokens",
         f"{len(longer)} of {len(lengths)} rows are longer than the limit; the longest has {longest} tokens.",
-        f"Raise the length limit to {-(-longest // _MULTIPLE) * _MULTIPLE} (at least {needed}).",
+        f"Raise {audit.length_setting} to {-(-longest // _MULTIPLE) * _MULTIPLE} (at least {needed}).",
         tuple(audit.encoded[i].id for i in longer),
         {
             "max_seq_length": limit,

@@ -66,14 +66,14 @@ def packing_with_completion_loss(audit: Audit) -> Iterator[Finding]:
 def _llamafactory(audit: Audit) -> Iterator[Finding]:
     hyper = audit.artifact.hyper
     if hyper.packing and not hyper.train_on_inputs and "neat" not in (hyper.packing_strategy or ""):
-        yield _attends("LLaMA-Factory", hyper.packing_strategy or "packing", "Set neat_packing to true")
+        yield _attends("LLaMA-Factory", hyper.packing_strategy, "Set neat_packing to true")
 
 
-def _attends(trainer: str, strategy: str, fix: str) -> Finding:
+def _attends(trainer: str, strategy: str | None, fix: str) -> Finding:
     return Finding(
         ID,
         Severity.MEDIUM,
-        f"{excerpt(strategy)} packing in {trainer} lets each row attend to the rows packed before it",
+        f"{excerpt(strategy) + ' packing' if strategy else 'Packing'} in {trainer} lets each row attend to the rows packed before it",
         "An answer was learnt with strangers' conversations as its context, and rows at a block's border are cut "
         "in two.",
         f"{fix}, or packing to false.",

@@ -38,5 +38,8 @@ def completion_truncated(audit: Audit) -> Iterator[Finding]:
     share = len(finding.example_ids) / total
     few = Severity.HIGH if share >= _FEW else Severity.MEDIUM
     yield handed_on(
-        finding, total, Severity.CRITICAL if share > audit.limits.data.truncated_share_critical else few
+        finding,
+        total,
+        Severity.CRITICAL if share > audit.limits.data.truncated_share_critical else few,
+        fix=finding.fix.replace("max_seq_length", audit.length_setting),
     )

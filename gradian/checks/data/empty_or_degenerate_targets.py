@@ -1,7 +1,7 @@
 """Targets that say nothing.
 
 What it detects
-    Final answers that are empty; that hold no letter or digit; that are a placeholder (n/a, todo, ...) which the
+    Last answers of rows that are empty; that hold no letter or digit; that are a placeholder (n/a, todo, ...) which the
     row has not named before ("answer None if there are none"); that repeat one word or character; or that have
     at most two characters where answers have ten words or more in the median.
 
@@ -25,7 +25,7 @@ import numpy as np
 from gradian.checks.audit import Audit
 from gradian.checks.registry import Need, check
 from gradian.checks.row_findings import by_share, ids_at, row_figures, row_list
-from gradian.types import Example, Finding, Severity
+from gradian.types import Example, Finding, Message, Severity
 
 _PLACEHOLDERS = frozenset(
     {
@@ -54,13 +54,14 @@ _LONG_MEDIAN_WORDS = 10
 
 @check("data.empty_or_degenerate_targets", "Empty or trivially short targets", needs=(Need.DATASET,))
 def empty_or_degenerate_targets(audit: Audit) -> Iterator[Finding]:
-    """Look at the final answer of each row."""
+    """Look at the last answer of each row."""
     examples = [example for example in audit.examples if example.problem is None]
     empty, degenerate, short = [], [], []
     words = []
     for example in examples:
-        target = example.target.strip()
-        if _calls_tools(example):
+        answer = _answer(example)
+        target = (answer.content if answer else example.text or "").strip()
+        if answer is not None and answer.extra and "tool_calls" in answer.extra:
             continue
         words.append(target.count(" ") + 1 if target else 0)
         if not target:
@@ -83,7 +84,7 @@ def empty_or_degenerate_targets(audit: Audit) -> Iterator[Finding]:
         otherwise=Severity.LOW,
     )
     kinds = (
-        ("empty or without a final answer", empty),
+        ("empty or without an answer", empty),
         ("without meaning", degenerate),
         ("of one or two characters", short),
     )
@@ -118,9 +119,11 @@ def _asked_for(example: Example, target: str) -> bool:
     if word not in _PLACEHOLDERS:  # What is repeated may be a book, which is no pattern to search for.
         return False
     named = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
-    return any(named.search(turn.content.lower()) for turn in example.messages[:-1])
+    return any(
+        named.search(turn.content.lower()) for turn in example.messages if turn is not _answer(example)
+    )
 
 
-def _calls_tools(example: Example) -> bool:
-    last = example.messages[-1] if example.messages else None
-    return bool(last and last.extra and "tool_calls" in last.extra)
+def _answer(example: Example) -> Message | None:
+    # A row may go on after its answer, with thanks or with the result of a tool.
+    return next((turn for turn in reversed(example.messages) if turn.role == "assistant"), None)

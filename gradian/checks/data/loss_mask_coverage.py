@@ -38,7 +38,10 @@ def loss_mask_coverage(audit: Audit) -> Iterator[Finding]:
         return
     limits, coverage = audit.limits.data, supervised / tokens
     figures = {"supervised_tokens": supervised, "tokens": tokens, "coverage": coverage}
-    if coverage < limits.low_mask_coverage:
+    # Where the length limit took the targets away, that is the fault, and data.completion_truncated tells it.
+    whole = supervised + sum(row.truncated_supervised for row in audit.encoded)
+    low = limits.low_mask_coverage
+    if coverage < low and whole / max(1, int(audit.token_counts.sum())) < low:
         yield Finding(
             ID,
             Severity.MEDIUM,

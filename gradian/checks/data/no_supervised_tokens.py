@@ -39,4 +39,6 @@ def no_supervised_tokens(audit: Audit) -> Iterator[Finding]:
         (critical / 10, Severity.HIGH),
         otherwise=Severity.MEDIUM,
     )
-    yield handed_on(finding, total, severity)
+    longest = max((len(row) + row.truncated for row in audit.encoded if row.truncated_supervised), default=0)
+    fix = f"Raise {audit.length_setting} to {longest}, or remove the rows." if finding.figures["cut"] else ""
+    yield handed_on(finding, total, severity, fix=fix)

@@ -40,7 +40,7 @@ def truncated(audit: Audit) -> Iterator[Finding]:
         f"{len(found)} of {total} rows ({share:.1%}) are longer than max_seq_length={audit.max_seq_length}"
         " and cut",
         f"The longest has {longest} tokens, the median row {float(np.median(counts)):g}. {row_list(found).capitalize()}.",
-        f"Set max_seq_length to {longest}, or shorten the rows.",
+        f"Set {audit.length_setting} to {longest}, or shorten the rows.",
         ids_at(audit.examples, found),
         row_figures(found, total, longest=longest),
     )

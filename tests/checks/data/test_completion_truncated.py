@@ -36,3 +36,10 @@ def test_a_limit_that_cuts_less_than_a_row_in_a_thousand_is_medium(n: int, expec
 
 def test_rows_that_the_trainer_drops_are_not_truncated() -> None:
     assert verdict(ID, dataclasses.replace(fires(), run=healthy_run(overlong_rows="drop"))) == "passed"
+
+
+def test_the_fix_names_the_setting_of_the_trainer() -> None:
+    audit = dataclasses.replace(
+        fires(), run=dataclasses.replace(healthy_run(), trainer="llamafactory", sources={})
+    )
+    assert only(ID, audit).fix.startswith("Raise cutoff_len to ")

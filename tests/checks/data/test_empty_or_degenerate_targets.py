@@ -61,6 +61,25 @@ def test_short_texts_that_say_something(text: str) -> None:
     assert not is_degenerate(text)
 
 
+@pytest.mark.parametrize(
+    ("roles", "expected"),
+    [
+        ("ua", "passed"),
+        ("uau", "passed"),
+        ("uat", "passed"),
+        ("u", "high"),
+        ("uaua", "high"),
+        ("uauau", "high"),
+    ],
+)
+def test_a_row_may_go_on_after_its_answer(roles: str, expected: str) -> None:
+    names = {"u": "user", "a": "assistant", "t": "tool"}
+    said = [{"role": names[role], "content": f"A sentence of turn {i}."} for i, role in enumerate(roles)]
+    if roles.count("a") == 2:
+        said[3]["content"] = ""
+    assert verdict(ID, audit_rows([*healthy(10), {"messages": said}])) == expected
+
+
 @pytest.mark.parametrize("target", ["\u200b\u200b", "\u2060", "\x00", "\ufe0f", "\u200e ... \u200f"])
 def test_what_nobody_can_see_is_no_answer(target: str) -> None:
     assert is_degenerate(target)

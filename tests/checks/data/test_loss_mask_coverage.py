@@ -61,3 +61,7 @@ def test_rendered_conversations_as_raw_text_are_supervised_whole_unless_a_marker
         audit_rows(rows, tokens=True), run=healthy_run(response_marker="### Response:\n")
     )
     assert verdict(ID, masked) == "passed"
+
+
+def test_targets_that_the_length_limit_took_are_no_fault_of_the_mask() -> None:
+    assert verdict(ID, audit_rows(healthy(40), length=8)) == "passed"
