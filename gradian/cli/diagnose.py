@@ -90,6 +90,7 @@ def diagnose(
     from gradian.api import diagnose as audit
     from gradian.cli.progress import terminal_progress
     from gradian.config import load_config
+    from gradian.report.escape import visible
 
     settings = load_config(
         config,
@@ -98,8 +99,10 @@ def diagnose(
     report = audit(settings, max_seq_length=max_seq_length, out=out, progress=terminal_progress())
     _show(report, output_format)
     if out is not None:
+        file = str(out / "audit.md")
+        shown = file if file.isprintable() else visible(file, None)
         # Standard output holds the JSON alone.
-        typer.echo(f"report: {out / 'audit.md'}", err=output_format is OutputFormat.JSON)
+        typer.echo(f"report: {shown}", err=output_format is OutputFormat.JSON)
     if fail_on is not None and has_finding(report, fail_on):
         raise typer.Exit(FAILED)
 

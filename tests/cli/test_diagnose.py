@@ -99,6 +99,17 @@ def test_json_stands_alone_on_standard_output_and_the_files_are_named_on_standar
 
 
 @pytest.mark.parametrize(
+    ("name", "shown"), [("a  b", "a  b/audit.md"), ("o\x1b[31m\u202e", "o\\x1b[31m\\u202e/audit.md")]
+)
+def test_a_folder_cannot_steer_the_terminal_by_its_name(
+    dataset: str, tmp_path: Path, name: str, shown: str
+) -> None:
+    out = runner.invoke(app, ["diagnose", "-d", dataset, "-o", str(tmp_path / name)]).output
+    assert out.splitlines()[-1].endswith(shown)
+    assert not {"\x1b", "\u202e"} & set(out)
+
+
+@pytest.mark.parametrize(
     ("threshold", "code"), [("critical", 0), ("high", 0), ("medium", 1), ("low", 1), ("info", 1)]
 )
 def test_a_finding_of_the_named_severity_or_above_fails_the_command(
