@@ -24,6 +24,8 @@ from gradian.checks.config._amount import n_rows, passes
 from gradian.checks.registry import CannotTell, Need, check
 from gradian.types import Finding, Severity
 
+_PASSES = 2
+
 
 @check("config.overtraining", "Too many epochs for the dataset size", needs=(Need.RUN,))
 def overtraining(audit: Audit) -> Iterator[Finding]:
@@ -46,6 +48,15 @@ def overtraining(audit: Audit) -> Iterator[Finding]:
         + ("make the model recite them" if high else "are more than so few need"),
         f"From {limits.epochs_medium * stands:g} passes over a dataset of this size memorising is likely, from "
         f"{limits.epochs_high * stands:g} it is to be expected.",
-        f"Set num_train_epochs to {'2' if high else '1 or 2'}.",
+        _fix(audit, epochs, high),
         figures={"epochs": epochs, "rows": rows},
     )
+
+
+def _fix(audit: Audit, epochs: float, high: bool) -> str:
+    run = audit.artifact
+    steps = run.hyper.max_steps or 0
+    if steps > 0:  # Which the trainer obeys, whatever num_train_epochs says.
+        taken = min(steps, run.global_step or steps)
+        return f"Set max_steps to {max(1, round(taken * _PASSES / epochs))}, which is {_PASSES} epochs."
+    return f"Set num_train_epochs to {_PASSES if high else f'1 or {_PASSES}'}."

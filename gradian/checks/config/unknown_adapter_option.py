@@ -58,6 +58,12 @@ def unknown_adapter_option(audit: Audit) -> Iterator[Finding]:
     if raw.get("peft_type", "LORA") != "LORA":
         raise CannotTell(f"the adapter is of the type {excerpt(str(raw['peft_type']))}, not LoRA")
     known = known_options()
+    peft = raw.get("peft_version")
+    writer = (
+        f"The adapter was written by PEFT {excerpt(str(peft))}."
+        if peft
+        else "The adapter does not say which PEFT wrote it."
+    )
     for key in (key for key, value in raw.items() if value and (key in VARIANTS or key not in known)):
         why = (
             "It is a variant whose gradients are not taken here."
@@ -68,9 +74,9 @@ def unknown_adapter_option(audit: Audit) -> Iterator[Finding]:
             "config.unknown_adapter_option",
             Severity.HIGH,
             f"The adapter sets {excerpt(key)}, which is not understood: its maths may differ",
-            f"{why} The adapter was written by PEFT {excerpt(str(raw.get('peft_version')))}.",
+            f"{why} {writer}",
             f"Train without {excerpt(key)}, or install the PEFT that wrote the adapter if it is a newer one.",
-            figures={"key": key, "peft_version": raw.get("peft_version")},
+            figures={"key": key, "peft_version": peft},
         )
 
 

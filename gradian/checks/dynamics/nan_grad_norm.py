@@ -44,7 +44,10 @@ def nan_grad_norm(audit: Audit) -> Iterator[Finding]:
         f"The gradient norm is {first.grad_norm:g} at step {first.step}, where the loss is {loss}"
         + (": the run diverged or trained on nothing" if diverged else ""),
         f"{len(bad)} of {len(rows)} logged norms are not finite, the last at step {bad[-1].step}.",
-        f"Use a checkpoint from before step {first.step}; look at the rows of that step, set bf16 to true and lower "
+        "Nothing, where these are a few steps that the loss scaler of fp16 skipped; else set bf16 to true and fp16 to "
+        "false."
+        if run.hyper.fp16 and not diverged
+        else f"Use a checkpoint from before step {first.step}; look at the rows of that step, set bf16 to true and lower "
         "learning_rate.",
         figures={
             "step": first.step,

@@ -61,3 +61,9 @@ def test_the_title_has_the_figures_and_the_dataset_beats_the_runs_record() -> No
 def test_the_thresholds_can_be_set() -> None:
     limits = ChecksConfig(config=ConfigLimits(epochs_high=20.0))
     assert verdict(ID, dataclasses.replace(fires(), limits=limits)) == "medium"
+
+
+def test_where_steps_were_asked_for_the_fix_sets_steps() -> None:
+    # 1000 steps of 16 rows over 1000 rows are 16 passes, and two are 125 steps.
+    audit = audit_run(max_steps=1000, n_train_rows=1000, train_log=(), eval_log=())
+    assert only(ID, audit).fix == "Set max_steps to 125, which is 2 epochs."

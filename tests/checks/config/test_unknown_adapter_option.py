@@ -70,3 +70,8 @@ def test_the_options_read_from_source_are_those_of_the_class() -> None:
 
 def test_the_check_and_the_loader_refuse_the_same_variants() -> None:
     assert module.VARIANTS == _VARIANTS
+
+
+def test_an_adapter_without_a_peft_version_names_none() -> None:
+    run = audit_run(lora={"raw": {"r": 8, "future_magic": True}})
+    assert "does not say which PEFT" in only(ID, run).evidence

@@ -52,3 +52,9 @@ def test_the_step_where_it_began_is_named() -> None:
     assert finding.title == (
         "The gradient norm is nan at step 20, where the loss is 0: the run diverged or trained on nothing"
     )
+
+
+def test_steps_that_the_loss_scaler_skipped_call_for_no_older_checkpoint() -> None:
+    log = train_log([2.0, 1.5, 1.0], norms=[1.0, math.inf, 1.0])
+    assert only(ID, audit_run(train_log=log, fp16=True)).fix.startswith("Nothing")
+    assert "checkpoint from before" in only(ID, audit_run(train_log=log, fp16=False)).fix
