@@ -6,6 +6,7 @@ that `gradian diagnose --fail-on` fails on, 130 interrupted, 141 the reader of t
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -49,8 +50,14 @@ class _Group(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             # `gradian show-index ... | head`: what is still buffered has nowhere to go.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             raise typer.Exit(BROKEN_PIPE) from None
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            _drop_output()
+            _say(f"the output cannot be written: {error.strerror}")
+            raise typer.Exit(USER_ERROR) from None
 
 
 app = typer.Typer(
@@ -77,6 +84,11 @@ for _command, _name in (
     (version, "version"),
 ):
     app.command(_name)(_command)
+
+
+def _drop_output() -> None:
+    # What is still buffered would fail again when the interpreter exits.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _printable(text: str) -> str:

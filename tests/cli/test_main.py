@@ -3,6 +3,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -145,3 +146,16 @@ def test_log_messages_reach_standard_error_with_control_characters_shown() -> No
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr == "gradian: reused x\\x1b[2J\n"
     assert done.stdout == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_output_onto_a_full_disk_is_a_message_and_no_traceback() -> None:
+    code = "from gradian.cli.main import run; run()"
+    with open("/dev/full", "w") as full:
+        child = subprocess.run(
+            [sys.executable, "-c", code, "version"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert child.returncode == 2
+    assert child.stderr.startswith("gradian: the output cannot be written: No space left")
+    assert "Traceback" not in child.stderr
+    assert "Exception ignored" not in child.stderr
