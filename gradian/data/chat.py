@@ -55,18 +55,21 @@ def load_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTra
     Raises:
         ModelError: there is none, or it cannot be loaded.
     """
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     # The cache first: without a network the Hub is asked several times before it gives up.
-    attempts = (True,) if Path(name_or_path).exists() else (True, False)
+    attempts = [(AutoTokenizer, only) for only in ((True,) if Path(name_or_path).exists() else (True, False))]
     problem = ""
-    for local_only in attempts:
+    for loader, local_only in attempts:
         try:
-            return AutoTokenizer.from_pretrained(
+            return loader.from_pretrained(
                 name_or_path, trust_remote_code=trust_remote_code, local_files_only=local_only
             )
         except (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError) as error:
             problem = str(error).strip().split("\n")[0][:200]
+            if loader is AutoTokenizer and "TokenizersBackend" in problem:
+                # What transformers 5 calls the class of a folder that it saved; 4 has it under another name.
+                attempts.append((PreTrainedTokenizerFast, local_only))
     raise ModelError(
         "the tokenizer cannot be loaded",
         where=name_or_path,
