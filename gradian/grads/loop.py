@@ -52,7 +52,8 @@ def loop_gradients(model: Any, blocks: LoraBlocks, batch: TokenBatch, reduction:
             grads = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
             maths = torch.promote_types(loss.dtype, torch.float32)
             losses.append(loss.detach())
-            rows.append([grad.to(maths) for grad in grads])
+            # torch 2.4 materialises missing gradients as zeros that themselves require one.
+            rows.append([grad.detach().to(maths) for grad in grads])
     stacked = [torch.stack(parts) for parts in zip(*rows, strict=True)]
     pairs = list(zip(stacked[::2], stacked[1::2], strict=True))
     return BatchGradients(torch.stack(losses), as_blocks(pairs, blocks.granularity))

@@ -263,7 +263,9 @@ def slow_tokenizer() -> Any:
 def test_a_slow_tokenizer_is_masked_by_tokenising_up_to_each_border() -> None:
     made = ChatEncoder(slow_tokenizer(), 4096)
     assert not made.tokenizer.is_fast
-    assert shown(made, made.encode(chat("u:q", "a:oné", "u:r", "a:two"))) == "oné<|im_end|>two<|im_end|>"
+    text = shown(made, made.encode(chat("u:q", "a:oné", "u:r", "a:two")))
+    # Slow tokenizers of transformers 4 decode special tokens with spaces around them.
+    assert text.replace(" ", "") == "oné<|im_end|>two<|im_end|>"
     assert len(made.fingerprint) == 64
 
 

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 def dense_gradients(run: PoisonedRun, encoded: list[EncodedExample]) -> dict[str, np.ndarray]:
     """Per adapted module the gradients [n, d] = [A, B], by autograd in float64."""
     model = PeftModel.from_pretrained(
-        AutoModelForCausalLM.from_pretrained(run.base, dtype=torch.float64, attn_implementation="eager"),
+        AutoModelForCausalLM.from_pretrained(run.base, attn_implementation="eager").double(),
         run.adapter,
         is_trainable=True,
         autocast_adapter_dtype=False,

@@ -24,6 +24,7 @@ from gradian.model.backends.base import run_training, training_backends
 from gradian.model.backends.hf import HfBackend
 from gradian.model.load import load_model
 from gradian.runs.gradian_run import read_run
+from tests.versions import TRANSFORMERS_4
 
 ROWS = [{"prompt": f"say {word}", "completion": word * 2} for word in ("ab", "cde", "f", "gh", "ijk")]
 
@@ -266,6 +267,7 @@ def test_without_asking_no_checkpoint_is_kept(tmp_path: Path, tiny_model_dir: Pa
     assert not list(run.glob("checkpoint-*"))
 
 
+@pytest.mark.skipif(TRANSFORMERS_4, reason="older trainers drop the last part of an epoch")
 def test_the_last_part_of_an_epoch_counts_as_a_step(
     tmp_path: Path, tiny_model_dir: Path, train_file: Path
 ) -> None:
@@ -301,7 +303,7 @@ def test_a_file_without_any_target_is_refused(tmp_path: Path, tiny_model_dir: Pa
 def test_a_training_that_diverges_leaves_no_run(
     tmp_path: Path, tiny_model_dir: Path, train_file: Path
 ) -> None:
-    config = settings(tiny_model_dir, train_file, tmp_path / "run", learning_rate=1e38, max_grad_norm=0)
+    config = settings(tiny_model_dir, train_file, tmp_path / "run", learning_rate=1e30, max_grad_norm=0)
 
     with pytest.raises(RunError, match="diverged"):
         run_training(config)
