@@ -26,24 +26,14 @@ from gradian.model.checkpoint import (
     other_adapters,
 )
 from gradian.model.lora import trained_parameters
+from gradian.runs.adapter_config import LORA_VARIANTS
+from gradian.runs.base_names import full_precision, is_quantised
 from gradian.types import Finding, Severity
 
 _PREFIX = "base_model.model."
 # These initialisations rewrite the base weights, so the saved A and B mean nothing without that step.
 _REWRITES_BASE = ("pissa", "olora", "corda", "loftq")
-# Options under which PEFT computes something else than B A x; gradients of them are not held by a test.
-_VARIANTS = {
-    "alora_invocation_tokens",
-    "arrow_config",
-    "kasa_config",
-    "monteclora_config",
-    "use_bdlora",
-    "use_qalora",
-    "velora_config",
-}
 _NOT_SETTINGS = {"peft_type", "auto_mapping", "runtime_config"}
-_QUANTISED_NAME = re.compile(r"(?i)(bnb|[48]bit|int[48]|gptq|awq)(?![a-z])")
-_QUANTISED_TAIL = re.compile(r"(?i)(-unsloth)?-bnb-4bit$")
 _LORA_TENSOR = re.compile(r"^(?P<module>.+?)\.lora_(?:A|B|embedding_A|embedding_B|magnitude_vector)\b")
 
 
@@ -149,7 +139,7 @@ def _peft_config(raw: Mapping[str, Any], folder: Path) -> tuple[Any, list[Findin
     from peft import LoraConfig
 
     known = {field.name for field in dataclasses.fields(LoraConfig)}
-    strange = [key for key, value in raw.items() if value and (key in _VARIANTS or key not in known)]
+    strange = [key for key, value in raw.items() if value and (key in LORA_VARIANTS or key not in known)]
     findings = [
         Finding(
             id="model.unknown_adapter_option",
@@ -224,8 +214,8 @@ def _fit_targets(config: Any, base: nn.Module, tensors: Mapping[str, Tensor], fo
 def _folder_findings(raw: Mapping[str, Any], folder: Path) -> list[Finding]:
     findings = []
     trained_on = str(raw.get("base_model_name_or_path") or "")
-    if _QUANTISED_NAME.search(trained_on):
-        full = _QUANTISED_TAIL.sub("", trained_on)
+    if is_quantised(trained_on):
+        full = full_precision(trained_on)
         findings.append(
             Finding(
                 id="model.quantised_base",

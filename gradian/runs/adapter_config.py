@@ -20,6 +20,18 @@ from gradian.runs.scalars import as_bool, as_count, as_finite, as_text
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 PICKLED_WEIGHTS = "adapter_model.bin"
+# Options under which PEFT computes something else than B A x; gradients of them are not held by a test.
+LORA_VARIANTS = frozenset(
+    {
+        "alora_invocation_tokens",
+        "arrow_config",
+        "kasa_config",
+        "monteclora_config",
+        "use_bdlora",
+        "use_qalora",
+        "velora_config",
+    }
+)
 _CONFIG_LIMIT = 16 * MEBIBYTE
 _HEADER_LIMIT = 64 * MEBIBYTE
 _PREFIX = "base_model.model."

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from gradian.checks.audit import Audit
-from gradian.checks.config._names import is_path, repository
 from gradian.checks.registry import CannotTell, Need, check
 from gradian.checks.row_findings import excerpt
+from gradian.runs.base_names import is_path, repository
 from gradian.runs.files import MEBIBYTE, RunFiles
 from gradian.types import Finding, Severity
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradian.checks.audit import Audit
-from gradian.checks.config._names import full_precision, is_quantised
 from gradian.checks.registry import CannotTell, Need, check
 from gradian.checks.row_findings import excerpt
+from gradian.runs.base_names import full_precision, is_quantised
 from gradian.types import Finding, Severity
 
 

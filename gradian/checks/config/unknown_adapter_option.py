@@ -26,20 +26,9 @@ from pathlib import Path
 from gradian.checks.audit import Audit
 from gradian.checks.registry import CannotTell, Need, check
 from gradian.checks.row_findings import excerpt
+from gradian.runs.adapter_config import LORA_VARIANTS
 from gradian.types import Finding, Severity
 
-# As `gradian.model.adapter` has them, which cannot be imported here without torch; a test compares the two.
-VARIANTS = frozenset(
-    {
-        "alora_invocation_tokens",
-        "arrow_config",
-        "kasa_config",
-        "monteclora_config",
-        "use_bdlora",
-        "use_qalora",
-        "velora_config",
-    }
-)
 _CLASSES = {"LoraConfig", "PeftConfig", "PeftConfigMixin"}
 _SOURCES = ("tuners/lora/config.py", "config.py")
 
@@ -64,10 +53,10 @@ def unknown_adapter_option(audit: Audit) -> Iterator[Finding]:
         if peft
         else "The adapter does not say which PEFT wrote it."
     )
-    for key in (key for key, value in raw.items() if value and (key in VARIANTS or key not in known)):
+    for key in (key for key, value in raw.items() if value and (key in LORA_VARIANTS or key not in known)):
         why = (
             "It is a variant whose gradients are not taken here."
-            if key in VARIANTS
+            if key in LORA_VARIANTS
             else f"PEFT {version('peft')}, installed here, does not know it."
         )
         yield Finding(

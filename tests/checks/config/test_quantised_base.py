@@ -5,8 +5,6 @@ import json
 import pytest
 
 from gradian.checks.audit import Audit
-from gradian.checks.config._names import is_quantised
-from gradian.model.adapter import _QUANTISED_NAME, _QUANTISED_TAIL
 from tests.checks.building import CASES, audit_run
 from tests.checks.fixtures import only, verdict
 
@@ -38,18 +36,3 @@ def test_a_quantised_name_is_known(changes: dict[str, object], expected: str) ->
 def test_the_fix_names_the_16_bit_repository() -> None:
     assert only(ID, fires()).fix == "Pass --base-model unsloth/tinyllama."
     assert "GPTQ" not in only(ID, audit_run(base_model="TheBloke/Llama-2-7B-GPTQ")).fix
-
-
-def test_the_model_loader_and_the_check_know_the_same_names() -> None:
-    names = [
-        "a/b-bnb-4bit",
-        "a/b-unsloth-bnb-4bit",
-        "a/b-AWQ",
-        "a/b-int8",
-        "a/b-8bit",
-        "a/b",
-        "a/bnbx",
-        "a/4bits",
-    ]
-    assert [is_quantised(name) for name in names] == [bool(_QUANTISED_NAME.search(name)) for name in names]
-    assert all(is_quantised(name) or not _QUANTISED_TAIL.search(name) for name in names)

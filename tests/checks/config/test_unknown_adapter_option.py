@@ -9,7 +9,6 @@ from peft import LoraConfig
 
 from gradian.checks.audit import Audit
 from gradian.checks.config import unknown_adapter_option as module
-from gradian.model.adapter import _VARIANTS
 from tests.checks.building import CASES, audit_run
 from tests.checks.fixtures import only, verdict
 
@@ -66,10 +65,6 @@ def test_the_options_read_from_source_are_those_of_the_class() -> None:
     fields = {field.name for field in dataclasses.fields(LoraConfig)}
     assert fields <= module.known_options()
     assert module.known_options() - fields <= {"runtime_config", "auto_mapping", "peft_version"}
-
-
-def test_the_check_and_the_loader_refuse_the_same_variants() -> None:
-    assert module.VARIANTS == _VARIANTS
 
 
 def test_an_adapter_without_a_peft_version_names_none() -> None:

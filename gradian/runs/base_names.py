@@ -1,4 +1,4 @@
-"""Names of base models: what two of them have in common."""
+"""Names of base models: what they say, and when two of them mean the same."""
 
 from __future__ import annotations
 
