@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradian.checks.attribution import dataset_finding, truncation_finding
-from gradian.checks.audit import NO_LIMIT, Audit, AuditResult, run_audit
+from gradian.checks.audit import NO_LIMIT, Audit, AuditResult, recorded_length, run_audit
 from gradian.clustering.cluster import Clustering, cluster_examples
 from gradian.clustering.summary import summarise
 from gradian.config import Config
@@ -202,7 +202,7 @@ def attribute_run(
 def _audit(session: Session, eval_set: Dataset | None, run: RunArtifact) -> AuditResult:
     """Run the checks on the rows as training saw them, which may be cut elsewhere than the index cuts them."""
     config = session.config
-    limit, encoder = run.hyper.max_length, session.encoder
+    limit, encoder = recorded_length(run), session.encoder
     same = limit == encoder.max_seq_length
     if not same:
         encoder = ChatEncoder(encoder.tokenizer, limit or NO_LIMIT)
@@ -231,7 +231,7 @@ def _mismatches(session: Session, run: RunArtifact) -> Iterator[Finding]:
     lengths = {row.id: len(row) + row.truncated for row in session.encoded}
     dropped = run.hyper.overlong_rows == "drop"
     if found := truncation_finding(
-        run.hyper.max_length, session.config.grads.max_seq_length, lengths, dropped
+        recorded_length(run), session.config.grads.max_seq_length, lengths, dropped
     ):
         yield found
 

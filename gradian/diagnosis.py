@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradian.checks.audit import NO_LIMIT, Audit, AuditResult, run_audit
+from gradian.checks.audit import NO_LIMIT, SHORTEST, Audit, AuditResult, recorded_length, run_audit
 from gradian.checks.registry import all_checks
 from gradian.config import Config
 from gradian.data.formats import Dataset, load_dataset
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from gradian.data.chat import ChatEncoder
 
 LENGTH_FLAG = "--max-seq-length"
-SHORTEST = 2
 NAMED_FILES = 5
 
 
@@ -183,8 +182,8 @@ def _unread(run: RunArtifact | None) -> tuple[Finding, ...]:
 def _length(flag: int | None, run: RunArtifact | None) -> tuple[int | None, str | None]:
     if flag is not None:
         return flag, LENGTH_FLAG
-    recorded = run.hyper.max_length if run else None
-    if run is None or recorded is None or recorded < SHORTEST:
+    recorded = recorded_length(run)
+    if run is None or recorded is None:
         return None, None
     return recorded, run.sources.get("max_length", "the run folder")
 

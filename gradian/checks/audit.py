@@ -25,6 +25,16 @@ log = logging.getLogger(__name__)
 
 # No limit that any row reaches: rows are encoded whole when nobody says where training cut them.
 NO_LIMIT = 2**31 - 1
+# Fewest tokens that a row can be cut to: nothing predicts the first.
+SHORTEST = 2
+
+
+def recorded_length(run: RunArtifact | None) -> int | None:
+    """Return where a run cut its rows, in tokens; None where it does not say, or names no possible length."""
+    length = run.hyper.max_length if run else None
+    return None if length is None or length < SHORTEST else min(length, NO_LIMIT)
+
+
 _LENGTH_SETTING = "max_seq_length"
 _LENGTH_SETTINGS = {"trl": "max_length", "axolotl": "sequence_len", "llamafactory": "cutoff_len"}
 # A log that goes back ten thousand times tells no more than one that goes back twenty times.

@@ -76,6 +76,14 @@ def handed_on(
     )
 
 
+def handed_on_by_share(finding: Finding, total: int, high: float) -> Finding:
+    """A finding as `handed_on` gives it, high from the share `high` of the rows and medium below."""
+    count = finding.figures.get("count", len(finding.example_ids))
+    return handed_on(
+        finding, total, by_share(count / total, (high, Severity.HIGH), otherwise=Severity.MEDIUM)
+    )
+
+
 def by_share(share: float, *steps: tuple[float, Severity], otherwise: Severity) -> Severity:
     """The severity of the first step whose share is reached; steps go from the largest share down."""
     return next((severity for least, severity in steps if share >= least), otherwise)

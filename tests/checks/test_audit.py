@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from gradian.checks.audit import MOST_FINDINGS, Audit, run_audit
+import pytest
+
+from gradian.checks.audit import MOST_FINDINGS, NO_LIMIT, Audit, recorded_length, run_audit
 from gradian.checks.registry import CannotTell, Check, Need
-from gradian.runs.artifact import RunArtifact
+from gradian.runs.artifact import HyperParameters, RunArtifact
 from gradian.types import Finding, Severity
 
 
@@ -91,3 +93,14 @@ def test_the_length_limit_has_the_name_that_the_trainer_gives_it() -> None:
     assert name("unsloth", "training_args.bin: max_length") == "max_length"
     assert name("llamafactory", "default of LLaMA-Factory") == "cutoff_len"
     assert name("gradian", "gradian_run.json: train: max_seq_length") == "max_seq_length"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "length"), [(None, None), (0, None), (1, None), (2, 2), (10**12, NO_LIMIT)]
+)
+def test_a_recorded_length_that_no_row_can_be_cut_to_counts_as_not_recorded(
+    recorded: int | None, length: int | None
+) -> None:
+    run = RunArtifact(Path("r"), "unknown", hyper=HyperParameters(max_length=recorded))
+    assert recorded_length(run) == length
+    assert recorded_length(None) is None

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 from gradian.checks.audit import Audit
 from gradian.checks.registry import Need, check
-from gradian.checks.row_findings import by_share, handed_on
-from gradian.types import Finding, Severity
+from gradian.checks.row_findings import handed_on_by_share
+from gradian.types import Finding
 
 ID = "data.unreadable_rows"
 
@@ -29,8 +29,4 @@ def unreadable_rows(audit: Audit) -> Iterator[Finding]:
     """Hand on what reading found; the severity follows the share of rows."""
     finding = audit.reading.get(ID)
     if finding is not None:
-        total = len(audit.examples)
-        high = audit.limits.data.bad_rows_share_high
-        share = finding.figures["count"] / total
-        severity = by_share(share, (high, Severity.HIGH), otherwise=Severity.MEDIUM)
-        yield handed_on(finding, total, severity)
+        yield handed_on_by_share(finding, len(audit.examples), audit.limits.data.bad_rows_share_high)

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 
 from gradian.checks.audit import Audit
 from gradian.checks.registry import Need, check
-from gradian.checks.row_findings import by_share, handed_on
-from gradian.types import Finding, Severity
+from gradian.checks.row_findings import handed_on_by_share
+from gradian.types import Finding
 
 ID = "data.unrenderable_rows"
 
@@ -30,8 +30,4 @@ def unrenderable_rows(audit: Audit) -> Iterator[Finding]:
     """Hand on what encoding found; the severity follows the share of rows."""
     finding = audit.encoding.get(ID)
     if finding is not None:
-        total = len(audit.examples)
-        high = audit.limits.data.bad_rows_share_high
-        share = len(finding.example_ids) / total
-        severity = by_share(share, (high, Severity.HIGH), otherwise=Severity.MEDIUM)
-        yield handed_on(finding, total, severity)
+        yield handed_on_by_share(finding, len(audit.examples), audit.limits.data.bad_rows_share_high)
