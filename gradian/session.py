@@ -96,7 +96,7 @@ class Session:
             device=device.type,
             dtype=str(dtype).removeprefix("torch."),
             skip_nonfinite=self.skip_nonfinite,
-            ops=_dispatch.decisions(device, dtype),
+            ops=_dispatch.capture_decisions(device, dtype),
         )
 
     @cached_property

@@ -117,7 +117,7 @@ def _operations() -> Iterator[str]:
     yield f"{ENVIRONMENT_VARIABLE}: {os.environ.get(ENVIRONMENT_VARIABLE, 'not set, so auto')}"
     for decision in decision_table(device):
         reasons = "".join(f"; {reason}" for reason in decision.reasons.values())
-        yield f"{decision.op} on {device.type}: {decision.backend}{reasons}"
+        yield f"{decision.op} on {decision.device}: {decision.backend}{reasons}"
 
 
 def _determinism() -> Iterator[str]:

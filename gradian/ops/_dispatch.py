@@ -2,7 +2,8 @@
 
 `impl=` beats the environment variable `GRADIAN_OPS` (`auto`, `reference`, `native` or `triton`), which
 beats `auto`. An explicit choice that cannot run raises OpUnavailableError with the reason; `auto` decides on
-device, dtype and what is installed, never by catching a kernel's error.
+device, dtype and what is installed, never by catching a kernel's error. The variable is about the operations
+that have an implementation of that name; the others go on as under `auto`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -41,6 +43,28 @@ def _missing_backend(name: str) -> str | None:
     return None
 
 
+def native() -> ModuleType:
+    """The compiled extension `gradian._native`."""
+    return import_module("gradian._native")
+
+
+def triton_kernel(name: str) -> ModuleType:
+    """The module of Triton kernels called `name`."""
+    return import_module(f"gradian.kernels.{name}")
+
+
+def triton_obstacle(device: torch.device) -> str | None:
+    """Why Triton kernels cannot run on tensors of `device`; its interpreter, when asked for, runs on any."""
+    if device.type == "cuda" or os.environ.get("TRITON_INTERPRET", "0") == "1":
+        return None
+    return "Triton kernels run on CUDA and ROCm devices"
+
+
+def cpu_obstacle(device: torch.device) -> str | None:
+    """Why compiled kernels cannot run on tensors of `device`."""
+    return None if device.type == "cpu" else "compiled kernels run on the CPU"
+
+
 def _anywhere(device: torch.device, dtype: torch.dtype) -> str | None:
     return None
 
@@ -60,9 +84,16 @@ class Implementation(Generic[F]):
 
 @dataclass
 class Op(Generic[F]):
-    """An operation and its implementations by backend name."""
+    """An operation and its implementations by backend name.
+
+    Attributes:
+        name: the operation.
+        stored: it reads stored gradients: it always runs on the CPU, and changes no byte of an index.
+        implementations: by backend.
+    """
 
     name: str
+    stored: bool = False
     implementations: dict[str, Implementation[F]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -100,7 +131,7 @@ class Op(Generic[F]):
                 found=repr(choice),
                 expected=f"one of {', '.join(CHOICES)}",
             )
-        if choice != "auto":
+        if choice in self.implementations or (choice != "auto" and impl is not None):
             reason = self.obstacle(choice, device, dtype)
             if reason is not None:
                 raise OpUnavailableError(
@@ -110,7 +141,12 @@ class Op(Generic[F]):
                     fix=f"{ENVIRONMENT_VARIABLE}=auto picks what can run",
                 )
             return choice
-        return next(name for name in _PREFERENCE if self.obstacle(name, device, dtype) is None)
+        return next(
+            name
+            for name in _PREFERENCE
+            # The interpreter is a test's choice, never a fast path.
+            if not (name == "triton" and device.type == "cpu") and self.obstacle(name, device, dtype) is None
+        )
 
     def choose(self, like: torch.Tensor, impl: str | None = None) -> F:
         """Return the function that will run on tensors of the device and dtype of `like`."""
@@ -126,11 +162,13 @@ class Decision:
 
     Attributes:
         op: the operation.
+        device: the kind of device that it runs on.
         backend: what `auto` or `GRADIAN_OPS` picks; `unavailable` when that choice cannot run.
         reasons: per backend that cannot run, the reason.
     """
 
     op: str
+    device: str
     backend: str
     reasons: dict[str, str]
 
@@ -138,24 +176,30 @@ class Decision:
 def decision_table(
     device: torch.device | None = None, dtype: torch.dtype = torch.float32
 ) -> tuple[Decision, ...]:
-    """Return, for every operation in order of registration, what runs on `device` (the CPU if None)."""
+    """Return, for every operation by name, what runs on `device` (the CPU if None)."""
     # The operations register when their modules are imported.
     import gradian.ops as package
 
     package.load_all()
-    where = device if device is not None else torch.device("cpu")
+    chosen = device if device is not None else torch.device("cpu")
     table = []
     for name, op in sorted(OPS.items()):
+        where = torch.device("cpu") if op.stored else chosen
         obstacles = {backend: op.obstacle(backend, where, dtype) for backend in CHOICES[1:]}
         reasons = {backend: reason for backend, reason in obstacles.items() if reason is not None}
         try:
             backend = op.backend(where, dtype)
         except OpUnavailableError:
             backend = "unavailable"
-        table.append(Decision(name, backend, reasons))
+        table.append(Decision(name, where.type, backend, reasons))
     return tuple(table)
 
 
 def decisions(device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> dict[str, str]:
     """Return the backend that runs each operation on `device` (the CPU if None), by name."""
     return {decision.op: decision.backend for decision in decision_table(device, dtype)}
+
+
+def capture_decisions(device: torch.device, dtype: torch.dtype) -> dict[str, str]:
+    """Return `decisions` of the operations that change the bytes of an index."""
+    return {name: backend for name, backend in decisions(device, dtype).items() if not OPS[name].stored}

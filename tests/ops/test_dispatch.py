@@ -73,8 +73,31 @@ def test_the_table_names_every_operation_and_the_reason_for_each_refusal(
     assert all(reason for decision in table.values() for reason in decision.reasons.values())
 
 
-def test_a_choice_that_no_operation_can_follow_shows_as_unavailable(
+def test_a_choice_that_an_operation_has_but_cannot_run_shows_as_unavailable(
+    op: Op, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIAN_OPS", "native")
+    assert _dispatch.decisions(dtype=torch.float16) == {"double": "unavailable"}
+
+
+def test_the_environment_leaves_operations_alone_that_have_no_such_implementation(
     op: Op, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADIAN_OPS", "triton")
-    assert _dispatch.decisions() == {"double": "unavailable"}
+    assert _dispatch.decisions() == {"double": "native"}
+
+
+def test_auto_never_interprets_a_kernel_on_the_cpu(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+    op.implementation("triton", lambda device, dtype: _dispatch.triton_obstacle(device))(lambda x: x * 2)
+    assert op.backend(torch.device("cuda"), torch.float16) == "triton"
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert op.backend(CPU, torch.float32) == "native"
+    assert op.backend(CPU, torch.float32, impl="triton") == "triton"
+
+
+def test_an_operation_on_stored_gradients_stays_on_the_cpu_and_out_of_the_index_id(op: Op) -> None:
+    stored: Op = Op("stored", stored=True)
+    stored.implementation("reference")(lambda x: x)
+    table = {decision.op: decision.device for decision in _dispatch.decision_table(torch.device("cuda"))}
+    assert table == {"double": "cuda", "stored": "cpu"}
+    assert set(_dispatch.capture_decisions(CPU, torch.float32)) == {"double"}

@@ -1,0 +1,6 @@
+// What each part adds to the Python module; see bindings.cpp.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace gradian {}  // namespace gradian
