@@ -38,7 +38,7 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict gradian
 	$(BIN)/clang-format --dry-run --Werror csrc/*.cpp csrc/*.h
-	$(BIN)/stubtest gradian._native
+	$(BIN)/stubtest --mypy-config-file pyproject.toml gradian._native
 
 # The parts of the documentation that are generated from the source.
 docs: $(VENV)/dev.stamp
