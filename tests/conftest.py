@@ -19,6 +19,9 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Two cores are shared by the pytest workers, and tiny matrices only lose by being split.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Triton's kernels run on CPU tensors through its interpreter, which triton turns on when it is imported. What
+# compiles kernels for a GPU runs in a process of its own, without this variable.
+os.environ["TRITON_INTERPRET"] = "1"
 # Help and reports must read the same on every developer's terminal.
 os.environ["NO_COLOR"] = "1"
 os.environ["COLUMNS"] = "100"
