@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from gradian.evaluation.capability import CapabilityResult, measure_capability
 from gradian.evaluation.metrics import METRICS
 from gradian.grads.collect import skipped_finding
 from gradian.grads.provenance import library_versions
+from gradian.ops._dispatch import ENVIRONMENT_VARIABLE, decisions, instruction_sets
 from gradian.progress import Progress
 from gradian.query.contrastive import QueryItem, Signal, item_queries, resolve_signal, with_average
 from gradian.query.scorer import (
@@ -355,6 +357,11 @@ def _provenance(session: Session, reader: IndexReader, eval_examples: Sequence[E
         "index": reader.manifest.to_mapping(),
         "config": session.config.model_dump(mode="json"),
         "eval_dataset": {"sha256": dataset_hash(eval_examples), "n": len(eval_examples)},
+        "ops": {
+            "environment": os.environ.get(ENVIRONMENT_VARIABLE, "auto"),
+            "implementations": decisions(session.loaded.device, session.loaded.dtype),
+            "instruction_set": next(iter(instruction_sets()), None),
+        },
         "versions": library_versions(),
         "python": platform.python_version(),
     }

@@ -111,13 +111,27 @@ def _devices() -> Iterator[str]:
 def _operations() -> Iterator[str]:
     import torch
 
-    from gradian.ops._dispatch import ENVIRONMENT_VARIABLE, decision_table
+    from gradian.ops._dispatch import (
+        ENVIRONMENT_VARIABLE,
+        decision_table,
+        instruction_sets,
+        missing_backend,
+    )
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     yield f"{ENVIRONMENT_VARIABLE}: {os.environ.get(ENVIRONMENT_VARIABLE, 'not set, so auto')}"
+    obstacle = missing_backend("native")
+    if obstacle is None:
+        best, *others = instruction_sets()
+        yield f"compiled extension: runs on {best} (also here: {', '.join(others) or 'nothing else'})"
+    else:
+        yield f"compiled extension: {obstacle}; scoring is slower. Install again where a C++17 compiler is"
+    obstacle = missing_backend("triton")
+    yield f"triton: {obstacle or _version('triton')}"
     for decision in decision_table(device):
-        reasons = "".join(f"; {reason}" for reason in decision.reasons.values())
-        yield f"{decision.op} on {decision.device}: {decision.backend}{reasons}"
+        yield f"{decision.op} on {decision.device}: {decision.backend}"
+        for backend, reason in decision.reasons.items():
+            yield f"  not {backend}: {reason}"
 
 
 def _determinism() -> Iterator[str]:

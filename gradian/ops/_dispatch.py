@@ -31,7 +31,7 @@ Supports = Callable[[torch.device, torch.dtype], "str | None"]
 
 
 @cache
-def _missing_backend(name: str) -> str | None:
+def missing_backend(name: str) -> str | None:
     """Why a backend's code cannot be imported here, or None when it can."""
     module = {"native": "gradian._native", "triton": "gradian.kernels"}.get(name)
     if module is None:
@@ -46,6 +46,11 @@ def _missing_backend(name: str) -> str | None:
 def native() -> ModuleType:
     """The compiled extension `gradian._native`."""
     return import_module("gradian._native")
+
+
+def instruction_sets() -> tuple[str, ...]:
+    """The instruction sets that the compiled extension can use here, best first; none without it."""
+    return tuple(native().instruction_sets()) if missing_backend("native") is None else ()
 
 
 def triton_kernel(name: str) -> ModuleType:
@@ -113,8 +118,8 @@ class Op(Generic[F]):
     def obstacle(self, backend: str, device: torch.device, dtype: torch.dtype) -> str | None:
         """Why `backend` cannot run this operation on these tensors, or None when it can."""
         if backend not in self.implementations:
-            return f"{self.name} has no {backend} implementation"
-        return _missing_backend(backend) or self.implementations[backend].supports(device, dtype)
+            return f"there is no {backend} implementation of {self.name}"
+        return missing_backend(backend) or self.implementations[backend].supports(device, dtype)
 
     def backend(self, device: torch.device, dtype: torch.dtype, impl: str | None = None) -> str:
         """Return the name of the backend that will run.
