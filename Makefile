@@ -1,6 +1,7 @@
 # Each target works alone on a fresh clone, and a second time installs nothing.
 #   make test    the whole test suite, offline
 #   make demo    poison a fine-tune of a real 135M model, then find the poison
+#   make sanitize  the tests of the C++ extension under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make lint    ruff, formatting, mypy --strict, stubs of the C++ extension
 # PYTHON=python3.12 picks the interpreter of .venv. TORCH_INDEX_URL picks the package index for torch alone:
 # where no GPU is visible, give it the index of torch's CPU builds, or the default one may bring a CUDA build.
@@ -24,7 +25,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint $(C
 # The tests are about the compiled extension too, so for them its build must not fail; the demo runs without it.
 $(VENV)/dev.stamp: REQUIRE_NATIVE := GRADIAN_REQUIRE_NATIVE=1
 
-.PHONY: test demo lint docs clean
+.PHONY: test demo lint sanitize docs clean
 .DELETE_ON_ERROR:
 
 test: $(VENV)/dev.stamp
@@ -39,6 +40,12 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/mypy --strict gradian
 	$(BIN)/clang-format --dry-run --Werror csrc/*.cpp csrc/*.h
 	$(BIN)/stubtest --mypy-config-file pyproject.toml gradian._native
+
+SANITIZED := build/sanitized
+sanitize: $(VENV)/dev.stamp
+	GRADIAN_REQUIRE_NATIVE=1 GRADIAN_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --build-temp $(SANITIZED)/objects --build-lib $(SANITIZED)
+	LD_PRELOAD=$$(g++ -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc GRADIAN_SANITIZED=$(SANITIZED) \
+		$(BIN)/python -m pytest -p tests.sanitized --numprocesses $(WORKERS) tests/ops tests/store tests/engines
 
 # The parts of the documentation that are generated from the source.
 docs: $(VENV)/dev.stamp
