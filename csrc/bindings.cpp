@@ -18,4 +18,6 @@ PYBIND11_MODULE(_native, module) {
         return names;
       },
       "Names of the instruction sets that this machine can run, best first.");
+  gradian::bind_top_k(module);
+  gradian::bind_cluster_sums(module);
 }

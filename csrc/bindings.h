@@ -3,4 +3,9 @@
 
 #include <pybind11/pybind11.h>
 
-namespace gradian {}  // namespace gradian
+namespace gradian {
+
+void bind_top_k(pybind11::module_& module);
+void bind_cluster_sums(pybind11::module_& module);
+
+}  // namespace gradian

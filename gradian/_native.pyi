@@ -1,1 +1,16 @@
+import numpy as np
+from numpy.typing import NDArray
+
 def instruction_sets() -> list[str]: ...
+def fold_top_k(
+    lowest: NDArray[np.float64],
+    lowest_rows: NDArray[np.int64],
+    highest: NDArray[np.float64],
+    highest_rows: NDArray[np.int64],
+    seen: int,
+    tile: NDArray[np.float64],
+    threads: int,
+) -> None: ...
+def add_cluster_sums(
+    totals: NDArray[np.float64], tile: NDArray[np.float64], clusters: NDArray[np.int64], threads: int
+) -> None: ...
