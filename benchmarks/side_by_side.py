@@ -23,10 +23,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    # A dependency of torch; in the standard library from Python 3.11 on.
+    from typing_extensions import Self
 
 Run = Callable[[], object]
 
@@ -51,7 +56,7 @@ class Row:
     baseline_peak_bytes: int
 
     @classmethod
-    def of(cls, case: str, ours: Cost, baseline: Cost) -> Row:
+    def of(cls, case: str, ours: Cost, baseline: Cost) -> Self:
         """Set two costs side by side."""
         return cls(
             case=case,
@@ -80,8 +85,16 @@ class Goal:
         """Say whether the goal is met."""
         row = next(row for row in rows if row.case == self.case)
         ratio = row.ratio if self.measure == "time" else row.peak_ratio
-        verdict = "met" if ratio <= self.at_most else "MISSED"
-        return f"goal {verdict}: {self.case}: {self.measure} {ratio:.3f} of the baseline's, at most {self.at_most:g} wanted"
+        return verdict(f"{self.case}: {self.measure} against the baseline's", ratio, at_most=self.at_most)
+
+
+def verdict(
+    what: str, figure: float, *, at_most: float = float("inf"), at_least: float = float("-inf")
+) -> str:
+    """Say whether a figure is within its bound; NaN never is."""
+    met = "met" if at_least <= figure <= at_most else "MISSED"
+    wanted = f"at least {at_least:g}" if at_most == float("inf") else f"at most {at_most:g}"
+    return f"goal {met}: {what} {figure:.3f}, {wanted} wanted"
 
 
 def peak_bytes(run: Run, device: torch.device) -> int:
@@ -120,13 +133,19 @@ def _seconds(run: Run, device: torch.device) -> float:
     return now() - start
 
 
-def measure(variants: Mapping[str, Run], repeats: int, device: torch.device) -> dict[str, Cost]:
-    """Return the cost of each variant, by name; the run that finds the peak is the unmeasured one."""
-    peaks = {name: peak_bytes(run, device) for name, run in variants.items()}
+def timings(variants: Mapping[str, Run], repeats: int, device: torch.device) -> dict[str, list[float]]:
+    """Return the seconds of `repeats` runs of each variant, by name; the variants run in turn."""
     times: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(repeats):
         for name, run in variants.items():
             times[name].append(_seconds(run, device))
+    return times
+
+
+def measure(variants: Mapping[str, Run], repeats: int, device: torch.device) -> dict[str, Cost]:
+    """Return the cost of each variant, by name; the run that finds the peak is the unmeasured one."""
+    peaks = {name: peak_bytes(run, device) for name, run in variants.items()}
+    times = timings(variants, repeats, device)
     return {name: Cost(statistics.median(times[name]), peaks[name]) for name in variants}
 
 

@@ -9,22 +9,37 @@ from pathlib import Path
 import pytest
 import torch
 
+from gradian.config.schema import GradsConfig
+
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 CPU = torch.device("cpu")
-QUICK = ["--quick", "--repeats", "1"]
-FIGURES = {"case", "ours_s", "baseline_s", "ratio", "ours_peak_bytes", "baseline_peak_bytes"}
+QUICK = ["--quick", "--repeats", "1", "--threads", "1"]
+FIGURES = {"case", "ours_s", "baseline_s", "ratio"}
+PEAKS = {"ours_peak_bytes", "baseline_peak_bytes"}
+MORE_FIGURES = {
+    "bench_loss": PEAKS,
+    "bench_index": {*PEAKS, "shares"},
+    "bench_scoring": {
+        *("ours_min_s", "ours_max_s", "baseline_min_s", "baseline_max_s", "scaled", "tile_rows"),
+        *("reads", "gb_per_s", "read_share", "bandwidth_gb_per_s", "rows_per_s"),
+    },
+}
 CASES = {
     "bench_loss": [
         "supervised 20% vocab 128k, against gather then upcast",
         "supervised 20% vocab 128k, against full logits",
     ],
     "bench_index": [
-        "supervised 20% vocab 8k",
-        "supervised 20% vocab 8k, index on disk",
-        "supervised 100% vocab 8k",
-        "supervised 20% vocab 128k",
-        "supervised 20% vocab 128k, index on disk",
-        "supervised 100% vocab 128k",
+        f"supervised {share} vocab {vocabulary}{ending}"
+        for vocabulary in ("8k", "128k")
+        for share in ("20%", "100%")
+        for ending in ("", ", index on disk")
+    ],
+    "bench_scoring": [
+        f"{baseline} {dtype} m={m} 1T"
+        for dtype in ("float32", "float16")
+        for m in (1, 16)
+        for baseline in ("torch", "loop", "numpy")
     ],
 }
 
@@ -44,9 +59,9 @@ def test_a_benchmark_writes_one_row_a_case(
     rows = json.loads(file.read_text())
     assert [row["case"] for row in rows] == CASES[name]
     for row in rows:
-        assert set(row) == FIGURES
+        assert set(row) == FIGURES | MORE_FIGURES[name]
         assert row["ratio"] == row["ours_s"] / row["baseline_s"]
-        assert min(row[key] for key in FIGURES - {"case"}) > 0
+        assert min(value for value in row.values() if isinstance(value, (int, float))) > 0
     assert "CPU threads" in capsys.readouterr().out
 
 
@@ -58,6 +73,9 @@ def test_what_disagrees_is_not_measured(
     if name == "bench_loss":
         right = module.VARIANTS["full logits"]
         monkeypatch.setitem(module.VARIANTS, "full logits", lambda model, batch: 1.001 * right(model, batch))
+    elif name == "bench_scoring":
+        right = module.loop_scores
+        monkeypatch.setattr(module, "loop_scores", lambda *args: 1.001 * right(*args))
     else:
         right = module.train_pass
         monkeypatch.setattr(
@@ -67,6 +85,17 @@ def test_what_disagrees_is_not_measured(
     printed = capsys.readouterr()
     assert "differ" in printed.err
     assert printed.out == ""
+
+
+def test_the_shares_of_an_index_on_disk_are_parts_of_its_time() -> None:
+    bench = import_module("bench_index")
+    loaded = bench.random_lora(bench.QUICK, 61, CPU, torch.float32)
+    collector = bench.GradientCollector(loaded, GradsConfig(storage_dtype="float16"), seed=0)
+    rows = bench.random_rows(bench.QUICK, 61, 0.5)
+    shares = bench.where_the_time_goes(lambda: bench.write_index(collector, rows))
+    assert list(shares) == ["forward", "backward", "einsum", "cast", "write", "checksum"]
+    assert min(shares.values()) > 0
+    assert sum(shares.values()) < 1
 
 
 def test_peak_bytes_is_what_was_held_at_once() -> None:
@@ -92,3 +121,4 @@ def test_a_missed_goal_is_said(measure: str, figure: float, verdict: str) -> Non
     time, peak = (figure, 5.0) if measure == "time" else (5.0, figure)
     rows = [module.Row("other", 1, 1, 9, 9, 1), module.Row("one", time, 1, time, peak, 1)]
     assert f"goal {verdict}: one" in module.Goal("one", measure, 0.6).sentence(rows)
+    assert f"goal {verdict}: one" in module.verdict("one", -figure, at_least=-0.6)
