@@ -51,6 +51,7 @@ sanitize: $(VENV)/dev.stamp
 docs: $(VENV)/dev.stamp
 	$(BIN)/python -m gradian.config.document
 	$(BIN)/python -m gradian.checks.document
+	$(BIN)/python -m tests.kernels.page
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -1,7 +1,7 @@
 """What each kernel takes on each GPU: the recorded table, and what is wrong with another.
 
-    python -m tests.kernels.table            # the recorded table, in Markdown
-    python -m tests.kernels.table --write    # compile everything again, record it, and put it into docs/kernels.md
+    python -m tests.kernels.table            # prints the recorded table, in Markdown
+    python -m tests.kernels.table --write    # compiles everything again and records it; then run `make docs`
 
 A register count above the recorded one by more than an allowance is a fault, and so is more shared memory. A
 change that means it records the table again, so that a review sees what it costs.
@@ -20,8 +20,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = Path(__file__).with_name("table.json")
-PAGE = ROOT / "docs" / "kernels.md"
-BEGIN, END = "<!-- compiled: written by python -m tests.kernels.table --write -->\n", "<!-- /compiled -->\n"
 # What another release of the compiler may move without anyone having changed a kernel.
 REGISTERS_ALLOWANCE = 8
 SHARED_ALLOWANCE = 1024
@@ -154,40 +152,17 @@ def _entries(table: Table) -> Iterator[tuple[str, str, Figures]]:
                 yield f"{module} {case}", target, figures
 
 
-def markdown(table: Table) -> str:
-    """Render a table: registers a thread, bytes of shared memory, and spills where there are any."""
-    lines = [f"| Kernel | {' | '.join(TARGETS)} |", "|---|" + "---|" * len(TARGETS)]
-    for cases in table.values():
-        for case, by_target in cases.items():
-            lines.append(f"| {case} | {' | '.join(_cell(by_target.get(target)) for target in TARGETS)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _cell(figures: Figures | None) -> str:
-    if figures is None:
-        return ""
-    spills = f", spills {figures.spills:,}" if figures.spills else ""
-    return f"{figures.registers}, {figures.shared:,}{spills}"
-
-
-def with_table(page: str, table: Table) -> str:
-    """Return the page with the table between its two marks."""
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n{markdown(table)}\n{END}{tail}"
-
-
 def main() -> None:
     """Print or write."""
+    from tests.kernels.page import compiled_kernels
+
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", action="store_true", help="compile, record and document")
+    parser.add_argument("--write", action="store_true", help="compile and record")
     if parser.parse_args().write:
-        table = compiled(tuple(TARGETS))
-        RECORDED.write_text(to_json(table), encoding="utf-8")
-        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), table), encoding="utf-8")
-    print(markdown(recorded()), end="")
+        RECORDED.write_text(to_json(compiled(tuple(TARGETS))), encoding="utf-8")
+    print(compiled_kernels(recorded()), end="")
 
 
 if __name__ == "__main__":

@@ -16,10 +16,8 @@ from tests.kernels.table import (
     differences,
     faults,
     from_json,
-    markdown,
     recorded,
     to_json,
-    with_table,
 )
 
 SAMPLES = "tests.kernels.sample_kernels"
@@ -108,12 +106,3 @@ def test_what_is_beyond_the_recorded_table_is_said(table: Table, found: str) -> 
 def test_a_table_survives_its_file() -> None:
     table = {**figures_of(), "other": {"a": {"gfx942": Figures(1, 2, 3)}, "b": {"sm_90": Figures(4, 5, 6)}}}
     assert from_json(to_json(table)) == table
-
-
-def test_a_written_table_replaces_the_one_on_the_page() -> None:
-    empty = with_table("before\n", {})
-    page = with_table(empty + "after\n", figures_of(spills=7))
-    assert page.startswith("before\n")
-    assert page.endswith("after\n")
-    assert markdown(figures_of(spills=7)) in page
-    assert with_table(page, {}) == empty + "after\n"
