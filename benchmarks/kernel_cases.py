@@ -7,7 +7,7 @@ Bounds are those of the tests (`tests/tolerances.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gradian.ops.cross_entropy import cross_entropy
-from gradian.ops.per_example_grad import per_example_grad
+from gradian.ops.per_example_grad import per_example_grads
 from gradian.ops.projection import Kind, counter_hash, projection
 from tests.tolerances import (
     CROSS_ENTROPY_FLOOR,
@@ -175,26 +175,57 @@ def _sum_bound(op: str, dtype: torch.dtype, magnitudes: Tensor) -> Tensor:
     return SUMS[op, dtype] * EPS * magnitudes
 
 
-def per_example_grad_case(shape: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device) -> Case:
-    """Gradients [b, o, i] of one linear layer."""
-    batch, time, i, o = shape
+# Of one decoder block: query, key, value, output, gate, up and down, as [in, out].
+_BLOCK_8B = (
+    *((4096, 4096), (4096, 1024), (4096, 1024), (4096, 4096)),
+    *((4096, 14336), (4096, 14336), (14336, 4096)),
+)
+_STORED = torch.float16
+
+
+def per_example_grad_case(
+    shape: tuple[int, int, int, tuple[tuple[int, int], ...]], dtype: torch.dtype, device: torch.device
+) -> Case:
+    """Gradients of LoRA's A [r, in] and B [out, r] of every layer of a block, as an index stores them."""
+    batch, time, rank, linear = shape
     generator = _generator(device)
-    x, g = (torch.randn(batch, time, side, generator=generator, device=device).to(dtype) for side in (i, o))
+    sides = [side for i, o in linear for side in ((i, rank), (rank, o))]
+    inputs = tuple(
+        torch.randn(batch, time, width, generator=generator, device=device).to(dtype)
+        for side in sides
+        for width in side
+    )
+
+    def pairs(inputs: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        return list(zip(inputs[::2], inputs[1::2], strict=True))
 
     def truths() -> tuple[Truth, ...]:
-        value = torch.bmm(g.double().transpose(1, 2), x.double())
-        magnitudes = torch.bmm(g.double().abs().transpose(1, 2), x.double().abs())
-        return (Truth("gradient", value, _sum_bound("per_example_grad", dtype, magnitudes)),)
+        found = []
+        for number, (x, g) in enumerate(pairs(inputs)):
+            value = torch.bmm(g.double().transpose(1, 2), x.double())
+            magnitudes = torch.bmm(g.double().abs().transpose(1, 2), x.double().abs())
+            stored = value.abs() * torch.finfo(_STORED).eps / 2 + torch.finfo(_STORED).smallest_normal
+            bound = _sum_bound("per_example_grad", dtype, magnitudes) + stored
+            found.append(Truth(f"gradient {number}", value, bound))
+        return tuple(found)
 
-    def eager(x: Tensor, g: Tensor) -> tuple[Tensor | None, ...]:
-        return (torch.einsum("bto,bti->boi", g.float(), x.float()),)
+    def own(impl: str) -> Way:
+        def way(*inputs: Tensor) -> tuple[Tensor | None, ...]:
+            out = [x.new_empty(batch, g.shape[2], x.shape[2], dtype=_STORED) for x, g in pairs(inputs)]
+            per_example_grads(pairs(inputs), out, impl=impl)
+            return tuple(out)
+
+        return way
+
+    def eager(*inputs: Tensor) -> tuple[Tensor | None, ...]:
+        return tuple(torch.einsum("bto,bti->boi", g.float(), x.float()).to(_STORED) for x, g in pairs(inputs))
 
     def baselines() -> Mapping[str, Way]:
         return {"torch eager": eager, "torch.compile": torch.compile(eager, dynamic=False)}
 
-    ways = _own(lambda impl: lambda x, g: (per_example_grad(x, g, impl=impl),))
-    name = _named("per_example_grad", dtype, f"b={batch} t={time} i={i} o={o}")
-    return Case(name, "per_example_grad", (x, g), ways, baselines, truths, _bytes(x, g) + 4 * batch * o * i)
+    name = _named("per_example_grad", dtype, f"b={batch} t={time} r={rank} {len(sides)} matrices")
+    written = sum(batch * i * o * _STORED.itemsize for i, o in sides)
+    return Case(name, "per_example_grad", inputs, _own(own), baselines, truths, _bytes(*inputs) + written)
 
 
 def projection_case(shape: tuple[Kind, int, int, int], dtype: torch.dtype, device: torch.device) -> Case:
@@ -236,8 +267,8 @@ KERNELS = (
     Kernel(
         per_example_grad_case,
         _FLOATS,
-        shapes=((8, 1024, 4096, 16), (8, 1024, 16, 4096), (8, 1024, 4096, 64)),
-        quick_shapes=((2, 17, 33, 5), (2, 31, 3, 65)),
+        shapes=((4, 1024, 16, _BLOCK_8B), (4, 1024, 64, _BLOCK_8B)),
+        quick_shapes=((2, 17, 5, ((33, 65), (7, 16))),),
     ),
     Kernel(
         projection_case,
