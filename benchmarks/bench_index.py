@@ -56,7 +56,8 @@ TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 3e-2}
 # The functions whose calls are a part of an index, as (end of the file's name, function). Functions of one
 # part never call one another.
 FORWARD = (("grads/loss.py", "batch_losses"),)
-EINSUM = (("ops/per_example_grad.py", "per_example_grad"),)
+EINSUM = (("ops/per_example_grad.py", "per_example_grad_reference"),)
+FINISH = (("ops/per_example_grad.py", "finish"),)
 BACKWARD = (("torch/_tensor.py", "backward"),)
 WRITER = tuple(
     ("store/writer.py", name) for name in ("chunk", "write_block", "write_examples", "finish", "open_writer")
@@ -220,7 +221,7 @@ def where_the_time_goes(run: Run) -> dict[str, float]:
         ]
         return sum(found)
 
-    # Conversions to the storage format are called there and nowhere else.
+    # Whole gradients are converted to the storage format in collect.py, and nothing else is converted there.
     cast = sum(
         cumulative
         for (_, _, name), (_, _, _, _, callers) in calls.items()
@@ -232,7 +233,7 @@ def where_the_time_goes(run: Run) -> dict[str, float]:
         "forward": seconds(FORWARD),
         "backward": seconds(BACKWARD) - seconds(EINSUM),
         "einsum": seconds(EINSUM),
-        "cast": cast,
+        "cast": cast + seconds(FINISH),
         "write": seconds(WRITER) - seconds(CHECKSUM),
         "checksum": seconds(CHECKSUM),
     }
