@@ -21,7 +21,7 @@ from gradian.errors import NonFiniteError
 from gradian.grads.loss import TokenBatch, pad_token
 from gradian.grads.memory import explain_out_of_memory
 from gradian.grads.projection import project_blocks, projected_specs
-from gradian.grads.strategy import STRATEGIES
+from gradian.grads.strategy import AS_CAPTURED, STRATEGIES, BatchGradients, Epilogue, finished
 from gradian.model.load import LoadedModel, freeze_for_gradients
 from gradian.model.lora import coverage_findings, find_blocks
 from gradian.types import BlockSpec, EncodedExample, Finding, FloatArray, IntArray, Severity
@@ -106,12 +106,13 @@ class GradientCollector:
             DeviceMemoryError: the device has no memory for a batch.
         """
         storage = _STORAGE[self.grads.storage_dtype]
-        for indices, loss, blocks in self._captured(encoded):
+        for indices, loss, captured in self._captured(encoded, self._stored_epilogue):
             rows = [encoded[int(i)] for i in indices]
-            blocks = self._projected(self._normalised(blocks, rows))
+            blocks = self._projected(self._normalised(captured))
             stored = [block.to(storage) for block in blocks]
             if storage == torch.float16:
-                self._check_stored(stored, rows)
+                whole = captured.figures.largest
+                self._check_stored(whole if self._cast_early else _largest(stored), rows)
             yield GradientBatch(indices, loss, [block.cpu() for block in stored])
 
     def gradients(self, encoded: Sequence[EncodedExample]) -> list[Tensor]:
@@ -125,48 +126,71 @@ class GradientCollector:
             DeviceMemoryError: the device has no memory for a batch.
         """
         result = [torch.zeros(len(encoded), spec.size) for spec in self.specs]
-        for indices, _, blocks in self._captured(encoded):
+        for indices, _, captured in self._captured(encoded, lambda rows: AS_CAPTURED):
             at = torch.from_numpy(indices)
-            for whole, part in zip(result, self._projected(blocks), strict=True):
+            for whole, part in zip(result, self._projected(captured.blocks), strict=True):
                 whole[at] = part.to("cpu", torch.float32)
         return result
 
+    @property
+    def _cast_early(self) -> bool:
+        """Whether a gradient can be cast as it is made: nothing that needs all of it in float32 comes before."""
+        return self.grads.normalization != "l2" and self.grads.projection_dim is None
+
+    def _stored_epilogue(self, rows: list[EncodedExample]) -> Epilogue:
+        """What a strategy can do at once of what is done to stored gradients."""
+        device = self.loaded.device
+        divisor = None
+        if self.grads.normalization == "token_count":
+            divisor = torch.tensor([float(row.n_supervised) for row in rows], device=device)
+        return Epilogue(
+            dtype=_STORAGE[self.grads.storage_dtype] if self._cast_early else None,
+            divisor=divisor,
+            # On the CPU a pass for each layer would buy nothing.
+            squares=self.grads.normalization == "l2" and device.type != "cpu",
+        )
+
     def _captured(
-        self, encoded: Sequence[EncodedExample]
-    ) -> Iterator[tuple[IntArray, FloatArray, list[Tensor]]]:
-        """Yield (indices [b], loss [b], blocks on the device), checked to be finite."""
+        self, encoded: Sequence[EncodedExample], epilogue: Callable[[list[EncodedExample]], Epilogue]
+    ) -> Iterator[tuple[IntArray, FloatArray, BatchGradients]]:
+        """Yield (indices [b], loss [b], gradients on the device), checked to be finite."""
         live = np.array([i for i, e in enumerate(encoded) if e.n_supervised], dtype=np.int64)
         silent = np.array([i for i, e in enumerate(encoded) if not e.n_supervised], dtype=np.int64)
         freeze_for_gradients(self.loaded.model)
         for batch in length_batches([len(encoded[int(i)]) for i in live], self.grads.batch_size):
             indices = live[batch]
-            loss, blocks = self._one_batch([encoded[int(i)] for i in indices])
-            yield indices, loss, blocks
+            rows = [encoded[int(i)] for i in indices]
+            yield indices, *self._one_batch(rows, epilogue(rows))
         for start in range(0, len(silent), self.grads.batch_size):
             indices = silent[start : start + self.grads.batch_size]
+            zeros = [torch.zeros(len(indices), spec.size) for spec in self._blocks.specs]
             yield (
                 indices,
                 np.zeros(len(indices)),
-                [torch.zeros(len(indices), s.size) for s in self._blocks.specs],
+                finished(torch.zeros(len(indices)), zeros, AS_CAPTURED),
             )
 
-    def _one_batch(self, rows: list[EncodedExample]) -> tuple[FloatArray, list[Tensor]]:
+    def _one_batch(self, rows: list[EncodedExample], epilogue: Epilogue) -> tuple[FloatArray, BatchGradients]:
         with explain_out_of_memory(rows, "grads.batch_size"), torch.random.fork_rng():
             torch.manual_seed(self.seed)
             padded = pad_batch(rows, pad_token(self.loaded.tokenizer))
             tokens = TokenBatch.from_padded(padded, self.loaded.device)
-            captured = self._strategy(self.loaded.model, self._blocks, tokens, self.grads.loss_reduction)
+            captured = self._strategy(
+                self.loaded.model, self._blocks, tokens, self.grads.loss_reduction, epilogue
+            )
             loss = captured.losses.double().cpu().numpy()
-            largest = torch.stack([_largest(block) for block in captured.blocks]).cpu().numpy()
+            largest = captured.figures.largest.cpu().numpy()
         bad = ~np.isfinite(loss) | ~np.isfinite(largest).all(axis=0)
         if bad.any():
             if not self.skip_nonfinite:
                 raise self._nonfinite(rows, loss, largest, int(np.flatnonzero(bad)[0]))
             self._skipped.update(dict.fromkeys(rows[int(i)].id for i in np.flatnonzero(bad)))
             loss[bad] = np.nan
-            for block in captured.blocks:
-                block[torch.from_numpy(bad).to(block.device)] = 0.0
-        return loss, captured.blocks
+            figures = captured.figures
+            for part in (*(block.T for block in captured.blocks), figures.largest, figures.squares):
+                if part is not None:
+                    part[:, torch.from_numpy(bad).to(part.device)] = 0.0
+        return loss, captured
 
     def _nonfinite(
         self, rows: list[EncodedExample], loss: FloatArray, largest: FloatArray, row: int
@@ -188,36 +212,37 @@ class GradientCollector:
     def _projected(self, blocks: list[Tensor]) -> list[Tensor]:
         return project_blocks(blocks, self._blocks.specs, self.grads)
 
-    def _normalised(self, blocks: list[Tensor], rows: list[EncodedExample]) -> list[Tensor]:
-        if self.grads.normalization == "none":
-            return blocks
-        if self.grads.normalization == "l2":
+    def _normalised(self, captured: BatchGradients) -> list[Tensor]:
+        """What is left of the normalisation: a norm is known only when all blocks are there."""
+        if self.grads.normalization != "l2":
+            return captured.blocks
+        if captured.figures.squares is not None:
+            size = captured.figures.squares.sum(dim=0).sqrt().float()
+        else:
             squares = [
-                torch.linalg.vector_norm(block, dim=1, dtype=torch.float32).square() for block in blocks
+                torch.linalg.vector_norm(block, dim=1, dtype=torch.float32).square()
+                for block in captured.blocks
             ]
             size = torch.stack(squares).sum(dim=0).sqrt()
-        else:
-            counts = [float(row.n_supervised) for row in rows]
-            size = torch.tensor(counts, dtype=torch.float32, device=blocks[0].device)
         size = torch.where(size > 0, size, torch.ones_like(size))
-        return [block / size[:, None] for block in blocks]
+        return [block / size[:, None] for block in captured.blocks]
 
-    def _check_stored(self, stored: list[Tensor], rows: list[EncodedExample]) -> None:
-        for spec, block in zip(self.specs, stored, strict=True):
-            overflow = ~torch.isfinite(_largest(block))
-            if bool(overflow.any()):
-                row = rows[int(overflow.nonzero()[0])]
-                raise NonFiniteError(
-                    "the gradient does not fit into float16, which ends at 65504",
-                    where=f"example {row.id} (row {row.position + 1}), {spec.name}",
-                    fix="set grads.storage_dtype to float32, or grads.loss_reduction to mean",
-                )
+    def _check_stored(self, largest: Tensor, rows: list[EncodedExample]) -> None:
+        overflow = ~torch.isfinite(largest.half())
+        if bool(overflow.any()):
+            block, at = overflow.nonzero()[0].tolist()
+            row = rows[at]
+            raise NonFiniteError(
+                "the gradient does not fit into float16, which ends at 65504",
+                where=f"example {row.id} (row {row.position + 1}), {self.specs[block].name}",
+                fix="set grads.storage_dtype to float32, or grads.loss_reduction to mean",
+            )
 
 
-def _largest(block: Tensor) -> Tensor:
-    """Return the largest magnitude of each row [b]; NaN where a row holds one."""
-    largest: Tensor = torch.linalg.vector_norm(block, ord=float("inf"), dim=1).float()
-    return largest
+def _largest(blocks: list[Tensor]) -> Tensor:
+    """Return the largest magnitudes [n_blocks, b] of each block's rows; NaN where a row holds one."""
+    norms = [torch.linalg.vector_norm(block, ord=float("inf"), dim=1).float() for block in blocks]
+    return torch.stack(norms)
 
 
 def skipped_finding(ids: tuple[str, ...]) -> Finding:

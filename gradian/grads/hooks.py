@@ -1,13 +1,14 @@
 """Exact per-example gradients from one forward and one backward pass of the whole batch.
 
 Forward hooks on the `lora_A` and `lora_B` linears keep the input X and put a tensor hook on the output. The
-tensor hook receives the output's gradient G, multiplies at once (grad_b = sum_t G outer X) and lets X go.
-No parameter requires a gradient, so autograd computes none for them and keeps nothing for them. The scaling
+tensor hook receives the output's gradient G, multiplies (grad_b = sum_t G outer X) and lets X go: at once, or
+where many products at once are faster when the waiting X and G have grown to a limit. No parameter requires a gradient, so autograd computes none for them and keeps nothing for them. The scaling
 alpha / r comes after `lora_B` and so is in G already.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,9 +18,13 @@ from torch import Tensor, nn
 
 from gradian.errors import GradientError
 from gradian.grads.loss import Reduction, TokenBatch, batch_losses, slot_in_owner
-from gradian.grads.strategy import STRATEGIES, BatchGradients, as_blocks
+from gradian.grads.rows import BlockRows
+from gradian.grads.strategy import AS_CAPTURED, STRATEGIES, BatchGradients, Epilogue
 from gradian.model.lora import LoraBlocks
-from gradian.ops.per_example_grad import per_example_grad
+from gradian.ops.per_example_grad import groups, per_example_grad
+
+# Small layers wait for each other, so that launches are few; a layer of a large model is a launch by itself.
+_MOST_WAITING_BYTES = 64 << 20
 
 
 def _is_expert(name: str) -> bool:
@@ -29,11 +34,17 @@ def _is_expert(name: str) -> bool:
 class _Capture:
     """Gradients of one batch by module, filled in by the hooks."""
 
-    def __init__(self, blocks: LoraBlocks, batch: TokenBatch, head: nn.Module | None) -> None:
+    def __init__(
+        self, blocks: LoraBlocks, batch: TokenBatch, head: nn.Module | None, epilogue: Epilogue
+    ) -> None:
         self.batch = batch
-        self.grads: dict[nn.Module, Tensor] = {}
-        self.called: set[nn.Module] = set()
-        self.names: dict[nn.Module, str] = {
+        self.rows = BlockRows(blocks, batch.n_rows, epilogue)
+        self.waiting: list[tuple[nn.Linear, Tensor, Tensor]] = []
+        self.waiting_bytes = 0
+        self.calls: Counter[nn.Linear] = Counter()
+        # Of linears that run more than once in a pass (shared layers): the sums so far.
+        self.sums: dict[nn.Linear, Tensor | None] = {}
+        self.names: dict[nn.Linear, str] = {
             module: pair.name for pair in blocks.pairs for module in (pair.a, pair.b)
         }
         # The head's own LoRA sees only the gathered rows, [1, N, h], owned by different examples.
@@ -48,10 +59,10 @@ class _Capture:
             for handle in handles:
                 handle.remove()
 
-    def _forward(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+    def _forward(self, module: nn.Linear, args: tuple[Any, ...], output: Tensor) -> None:
         if not torch.is_grad_enabled():
             return
-        self.called.add(module)
+        self.calls[module] += 1
         inputs = args[0].detach()
         if not output.requires_grad:
             # The first adapted layer: nothing before it is differentiated, so its output is a leaf.
@@ -62,12 +73,26 @@ class _Capture:
 
         output.register_hook(backward)  # type: ignore[no-untyped-call]
 
-    def _add(self, module: nn.Module, inputs: Tensor, grad: Tensor) -> None:
-        value = per_example_grad(self._by_example(module, inputs), self._by_example(module, grad.detach()))
-        # A module that runs twice in one pass (shared layers) has the sum of both gradients.
-        self.grads[module] = self.grads[module] + value if module in self.grads else value
+    def _add(self, module: nn.Linear, inputs: Tensor, grad: Tensor) -> None:
+        x, g = self._by_example(module, inputs), self._by_example(module, grad.detach())
+        if module in self.sums:
+            value, before = per_example_grad(x, g), self.sums[module]
+            self.sums[module] = value if before is None else before + value
+        elif groups(x):
+            self.waiting.append((module, x, g))
+            self.waiting_bytes += x.numel() * x.element_size() + g.numel() * g.element_size()
+            if self.waiting_bytes >= _MOST_WAITING_BYTES:
+                self._multiply()
+        else:
+            self.rows.write([module], [(x, g)])
 
-    def _by_example(self, module: nn.Module, rows: Tensor) -> Tensor:
+    def _multiply(self) -> None:
+        if self.waiting:
+            self.rows.write([module for module, _, _ in self.waiting], [(x, g) for _, x, g in self.waiting])
+        self.waiting.clear()
+        self.waiting_bytes = 0
+
+    def _by_example(self, module: nn.Linear, rows: Tensor) -> Tensor:
         """Return `rows` as [b, positions, features]."""
         n, (b, t) = self.batch.targets.shape[0], self.batch.input_ids.shape
         if module in self.in_head:
@@ -89,33 +114,42 @@ class _Capture:
             fix="set grads.strategy to loop, or leave the layer out with grads.module_filter",
         )
 
-    def not_called(self) -> list[str]:
-        """Layers whose LoRA never ran; a routed expert may rightly have had no token."""
+    def forward_done(self) -> list[str]:
+        """Return layers whose LoRA never ran; a routed expert may rightly have had no token.
+
+        From here on a call is a checkpoint's, which repeats one.
+        """
+        self.sums = {module: None for module, count in self.calls.items() if count > 1}
         return [
-            name for module, name in self.names.items() if module not in self.called and not _is_expert(name)
+            name for module, name in self.names.items() if not self.calls[module] and not _is_expert(name)
         ]
 
-    def of(self, module: nn.Linear) -> Tensor:
-        """The module's gradient [b, out, in]; zero when the loss does not depend on its output."""
-        if module in self.grads:
-            return self.grads[module]
-        maths = torch.promote_types(module.weight.dtype, torch.float32)
-        return torch.zeros(self.batch.n_rows, *module.weight.shape, dtype=maths, device=module.weight.device)
+    def finished(self, losses: Tensor) -> BatchGradients:
+        """What the hooks gathered."""
+        self._multiply()
+        for module, total in self.sums.items():
+            if total is not None:
+                self.rows.write_grads(module, total)
+        return self.rows.finished(losses)
 
 
 @STRATEGIES.register("hooks")
 def hooks_gradients(
-    model: Any, blocks: LoraBlocks, batch: TokenBatch, reduction: Reduction
+    model: Any,
+    blocks: LoraBlocks,
+    batch: TokenBatch,
+    reduction: Reduction,
+    epilogue: Epilogue = AS_CAPTURED,
 ) -> BatchGradients:
     """Capture per-example gradients in one pass.
 
     Raises:
         GradientError: an adapted layer's LoRA linears are not run as modules, or their tokens are regrouped.
     """
-    capture = _Capture(blocks, batch, model.get_output_embeddings())
+    capture = _Capture(blocks, batch, model.get_output_embeddings(), epilogue)
     with torch.enable_grad(), capture.attached():
         losses = batch_losses(model, batch, reduction)
-        idle = capture.not_called()
+        idle = capture.forward_done()
         if idle:
             raise GradientError(
                 "an adapted layer's LoRA did not run as a module in the forward pass",
@@ -124,5 +158,4 @@ def hooks_gradients(
                 fix="switch the fused code off, or leave the layer out with grads.module_filter",
             )
         losses.sum().backward()  # type: ignore[no-untyped-call]
-    pairs = [(capture.of(pair.a), capture.of(pair.b)) for pair in blocks.pairs]
-    return BatchGradients(losses.detach(), as_blocks(pairs, blocks.granularity))
+    return capture.finished(losses.detach())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradian.grads.loss import Reduction, TokenBatch, batch_losses
-from gradian.grads.strategy import STRATEGIES, BatchGradients, as_blocks
+from gradian.grads.strategy import AS_CAPTURED, STRATEGIES, BatchGradients, Epilogue, as_blocks, finished
 from gradian.model.lora import LoraBlocks
 
 
@@ -41,7 +41,13 @@ def single_rows(batch: TokenBatch) -> Iterator[TokenBatch]:
 
 
 @STRATEGIES.register("loop")
-def loop_gradients(model: Any, blocks: LoraBlocks, batch: TokenBatch, reduction: Reduction) -> BatchGradients:
+def loop_gradients(
+    model: Any,
+    blocks: LoraBlocks,
+    batch: TokenBatch,
+    reduction: Reduction,
+    epilogue: Epilogue = AS_CAPTURED,
+) -> BatchGradients:
     """Capture per-example gradients with one forward and backward pass an example."""
     weights = [weight for pair in blocks.pairs for weight in (pair.a.weight, pair.b.weight)]
     losses: list[Tensor] = []
@@ -56,4 +62,4 @@ def loop_gradients(model: Any, blocks: LoraBlocks, batch: TokenBatch, reduction:
             rows.append([grad.detach().to(maths) for grad in grads])
     stacked = [torch.stack(parts) for parts in zip(*rows, strict=True)]
     pairs = list(zip(stacked[::2], stacked[1::2], strict=True))
-    return BatchGradients(torch.stack(losses), as_blocks(pairs, blocks.granularity))
+    return finished(torch.stack(losses), as_blocks(pairs, blocks.granularity), epilogue)

@@ -14,7 +14,7 @@ from torch import Tensor
 from gradian.errors import GradientError
 from gradian.grads.loss import Reduction, TokenBatch
 from gradian.grads.memory import is_out_of_memory
-from gradian.grads.strategy import STRATEGIES, BatchGradients, as_blocks
+from gradian.grads.strategy import AS_CAPTURED, STRATEGIES, BatchGradients, Epilogue, as_blocks, finished
 from gradian.model.lora import LoraBlocks
 
 
@@ -25,7 +25,13 @@ def _token_losses(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
 
 
 @STRATEGIES.register("vmap")
-def vmap_gradients(model: Any, blocks: LoraBlocks, batch: TokenBatch, reduction: Reduction) -> BatchGradients:
+def vmap_gradients(
+    model: Any,
+    blocks: LoraBlocks,
+    batch: TokenBatch,
+    reduction: Reduction,
+    epilogue: Epilogue = AS_CAPTURED,
+) -> BatchGradients:
     """Capture per-example gradients by vmap.
 
     Raises:
@@ -61,4 +67,4 @@ def vmap_gradients(model: Any, blocks: LoraBlocks, batch: TokenBatch, reduction:
     maths = torch.promote_types(losses.dtype, torch.float32)
     values = [grads[names[id(weight)]].to(maths) for weight in weights]
     pairs = list(zip(values[::2], values[1::2], strict=True))
-    return BatchGradients(losses, as_blocks(pairs, blocks.granularity))
+    return finished(losses, as_blocks(pairs, blocks.granularity), epilogue)
