@@ -20,4 +20,7 @@ PYBIND11_MODULE(_native, module) {
       "Names of the instruction sets that this machine can run, best first.");
   gradian::bind_top_k(module);
   gradian::bind_cluster_sums(module);
+  gradian::bind_widen(module);
+  gradian::bind_query_dots(module);
+  gradian::bind_datainf_accumulate(module);
 }

@@ -7,5 +7,8 @@ namespace gradian {
 
 void bind_top_k(pybind11::module_& module);
 void bind_cluster_sums(pybind11::module_& module);
+void bind_widen(pybind11::module_& module);
+void bind_query_dots(pybind11::module_& module);
+void bind_datainf_accumulate(pybind11::module_& module);
 
 }  // namespace gradian

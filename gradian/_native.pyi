@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,3 +16,19 @@ def fold_top_k(
 def add_cluster_sums(
     totals: NDArray[np.float64], tile: NDArray[np.float64], clusters: NDArray[np.int64], threads: int
 ) -> None: ...
+def widen(values: NDArray[Any], dtype: str, isa: str | None = None) -> NDArray[np.float32]: ...
+def query_dots(
+    segments: list[NDArray[Any]],
+    dtype: str,
+    queries: NDArray[np.float32],
+    threads: int,
+    isa: str | None = None,
+) -> NDArray[np.float64]: ...
+def datainf_accumulate(
+    segments: list[NDArray[Any]],
+    dtype: str,
+    queries: NDArray[np.float32],
+    scale: NDArray[np.float64],
+    threads: int,
+    isa: str | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...

@@ -173,7 +173,9 @@ def attribute_run(
     reader = session.index(force=force)
     items = items_to_explain(measured, eval_examples, examples)
     rate = _learning_rate(run) if run and "tracin" in engines else 1.0
-    settings = EngineSettings(config.engine.lambda_scale, config.engine.lambda_override, rate)
+    settings = EngineSettings(
+        config.engine.lambda_scale, config.engine.lambda_override, rate, config.engine.threads
+    )
     influence = score_items(session, reader, items, engines, settings)
     findings: list[Finding] = [*collector.findings]
     if run:

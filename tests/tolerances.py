@@ -17,7 +17,16 @@ SUMS: dict[tuple[str, torch.dtype], float] = {
     ("per_example_grad", torch.bfloat16): 8.0,
     ("per_example_grad", torch.float16): 8.0,
     ("projection", torch.float32): 8.0,
+    ("query_dots", torch.float32): 8.0,
+    ("query_dots", torch.float16): 8.0,
+    ("query_dots", torch.bfloat16): 8.0,
 }
+
+# |score_j - truth| <= DATAINF * EPS * (1 / lambda) sum_d [ |q_d| + sum_i |c_i| |g_id| ] |g_jd|, the magnitudes of
+# all terms of the score, c_i = <g_i, q> / (n (lambda + ||g_i||^2)) being the true coefficient of row i. The sum
+# over rows alone, R_d = sum_i float32(s_i D_i) g_id, is held to the same number of EPS of
+# sum_i |s_i| (sum_d |g_id q_d|) |g_id|: its weights inherit the error of the dots.
+DATAINF = 4.0
 
 # |loss - truth| <= CROSS_ENTROPY_ULPS units in the last place of max(truth, CROSS_ENTROPY_FLOOR): below the
 # floor one exp decides, itself good to one unit, of a difference that was rounded before it.

@@ -65,6 +65,8 @@ class EngineConfig(Section):
     """Scale each query gradient to unit norm (curvature-free engines only)."""
     relative: bool = False
     """Rank by score divided by the example's own gradient norm. The raw and the relative score are both reported either way."""
+    threads: Count | None = None
+    """Threads of compiled scoring code; as many as torch uses if not set. Changes no score."""
 
 
 class EvaluationConfig(Section):

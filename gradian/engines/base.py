@@ -1,20 +1,23 @@
 """What an influence engine is, and the view of one block that it works on.
 
 An engine maps one block's gradients and query gradients to scores; the scorer sums blocks. The view
-remembers the dot products D = G Q^T, so that several engines on one block read the store once for them.
+keeps the block mapped and remembers the dot products D = G Q^T, so that several engines on one block read the
+store once for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gradian.ops.query_dots import accumulate_rows_reference, query_dots_reference
+from gradian.ops.datainf_accumulate import datainf_accumulate
+from gradian.ops.query_dots import query_dots
 from gradian.registry import Registry
 from gradian.types import BlockSpec, FloatArray
 
@@ -46,27 +49,34 @@ class EngineSettings:
         lambda_scale: damping relative to the block's mean squared gradient norm.
         lambda_override: damping as an absolute number, or None.
         learning_rate: lr_c of the one checkpoint, for TracIn.
+        threads: how many threads compiled code uses, or None for as many as torch; changes no score.
     """
 
     lambda_scale: float = 0.1
     lambda_override: float | None = None
     learning_rate: float = 1.0
+    threads: int | None = None
 
 
 class BlockView:
     """One block's stored gradients G [n, d] and query gradients Q [m, d].
 
-    Memory: two arrays of m x d and one of n x m, whatever the number of rows on disk.
+    The block's files stay mapped as long as the view lives: their pages are looked up once, for both reads.
+    Memory beside them: a few arrays of m x d and one of n x m, whatever the number of rows on disk.
+
+    Args:
+        store: the index.
+        block: number of the block.
+        queries: Q, float32.
+        threads: see EngineSettings.
     """
 
-    # Rows widened to float32 at a time; bounds the copy of a float16 tile.
-    TILE_ROWS = 256
-
-    def __init__(self, store: GradientStore, block: int, queries: Tensor) -> None:
+    def __init__(self, store: GradientStore, block: int, queries: Tensor, threads: int | None = None) -> None:
         self.queries = queries
         self.n = store.n
         self._store = store
         self._block = block
+        self._threads = threads
         self._dots: Tensor | None = None
         self.sq_norms = torch.from_numpy(store.sq_norms[:, block].copy())
 
@@ -76,10 +86,10 @@ class BlockView:
             return settings.lambda_override
         return settings.lambda_scale * float(self.sq_norms.mean())
 
-    def tiles(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield (rows covered, gradients [b, d] in storage dtype) over the whole block."""
-        for start, rows in self._store.tiles(self._block, self.TILE_ROWS):
-            yield slice(start, start + len(rows)), torch.from_numpy(rows)
+    @cached_property
+    def segments(self) -> list[Tensor]:
+        """The gradients in storage dtype, [rows_k, d] for each chunk in order."""
+        return [torch.from_numpy(rows) for _, rows in self._store.tiles(self._block)]
 
     @property
     def dots(self) -> Tensor:
@@ -90,22 +100,14 @@ class BlockView:
 
     def dots_with(self, vectors: Tensor) -> Tensor:
         """G V^T for other vectors V [m, d] float32: float64 [n, m], one read of the block."""
-        out = torch.empty(self.n, len(vectors), dtype=torch.float64)
-        for rows, tile in self.tiles():
-            out[rows] = query_dots_reference(tile, vectors)
-        return out
+        return query_dots(self.segments, vectors, threads=self._threads)
 
-    def dots_and_weighted_sum(self, weigh: Callable[[slice, Tensor], Tensor]) -> Tensor:
-        """Return sum_i w_i g_i, float64 [m, d], where weigh(rows, D[rows]) gives the weights [b, m].
+    def scaled_sum(self, scale: Tensor) -> Tensor:
+        """Return sum_i s_i <g_i, q> g_i for every query q, float64 [m, d], given s float64 [n].
 
-        D and the sum come from one read: the tile is still in cache when its weights are known.
+        D and the sum come from one read of the block.
         """
-        dots = torch.empty(self.n, len(self.queries), dtype=torch.float64)
-        total = torch.zeros(self.queries.shape, dtype=torch.float64)
-        for rows, tile in self.tiles():
-            dots[rows] = query_dots_reference(tile, self.queries)
-            accumulate_rows_reference(total, weigh(rows, dots[rows]), tile)
-        self._dots = dots
+        self._dots, total = datainf_accumulate(self.segments, self.queries, scale, threads=self._threads)
         return total
 
 

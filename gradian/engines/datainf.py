@@ -26,7 +26,7 @@ def datainf(view: BlockView, settings: EngineSettings) -> Tensor:
     if damping == 0.0:
         return torch.zeros(view.n, len(view.queries), dtype=torch.float64)
     scale = 1.0 / (view.n * (damping + view.sq_norms))
-    correction = view.dots_and_weighted_sum(lambda rows, dots: dots * scale[rows, None])
+    correction = view.scaled_sum(scale)
     r = (view.queries.double() - correction) / damping
     # float32 cannot hold every 1/lambda: keep the exponent of each row outside the product.
     size = r.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)

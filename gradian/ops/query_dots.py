@@ -1,31 +1,25 @@
-"""D = G Q^T: dot products of stored gradient rows with query gradients.
-
-This file also holds `accumulate_rows`, its transpose twin R += C^T G. The two are what every engine
-reads the store for.
-"""
+"""D = G Q^T: dot products of stored gradient rows with query gradients."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
+
+from gradian.ops._dispatch import Op, cpu_obstacle, native
+from gradian.ops.stored_rows import check_segments, native_rows, row_tiles, thread_count
+
+OP = Op[Any]("query_dots", stored=True)
 
 # float32 products are summed over this many columns before the sum goes on in float64, so that the
 # error stays a few eps of sum|terms| however long the block is.
 COLUMNS = 4096
 
 
-def query_dots_reference(rows: Tensor, queries: Tensor) -> Tensor:
-    """Return the dot product of every row with every query.
-
-    Args:
-        rows: [b, d] float32 or float16, as stored.
-        queries: [m, d] float32.
-
-    Returns:
-        float64 [b, m].
-    """
-    if rows.shape[1] != queries.shape[1]:
-        raise ValueError(f"rows have {rows.shape[1]} columns, queries {queries.shape[1]}")
+def tile_dots(rows: Tensor, queries: Tensor) -> Tensor:
+    """Return the dot product of every row [b, d] with every query [m, d] float32: float64 [b, m]."""
     out = torch.zeros(rows.shape[0], queries.shape[0], dtype=torch.float64)
     for start in range(0, rows.shape[1], COLUMNS):
         columns = slice(start, start + COLUMNS)
@@ -33,16 +27,41 @@ def query_dots_reference(rows: Tensor, queries: Tensor) -> Tensor:
     return out
 
 
-def accumulate_rows_reference(total: Tensor, weights: Tensor, rows: Tensor) -> None:
-    """Add the weighted sums of the rows to `total`, in place: total += weights^T rows.
+@OP.implementation("reference")
+def query_dots_reference(segments: Sequence[Tensor], queries: Tensor, threads: int) -> Tensor:
+    """The definition in pure torch, on as many threads as torch uses; see `query_dots`."""
+    out = torch.empty(sum(map(len, segments)), len(queries), dtype=torch.float64)
+    for rows, tile in row_tiles(segments):
+        out[rows] = tile_dots(tile, queries)
+    return out
+
+
+@OP.implementation("native", lambda device, dtype: cpu_obstacle(device))
+def _native_query_dots(segments: Sequence[Tensor], queries: Tensor, threads: int) -> Tensor:
+    arrays, dtype = native_rows(segments)
+    return torch.from_numpy(native().query_dots(arrays, dtype, queries.contiguous().numpy(), threads))
+
+
+def query_dots(
+    segments: Sequence[Tensor], queries: Tensor, *, threads: int | None = None, impl: str | None = None
+) -> Tensor:
+    """Return the dot product of every stored row with every query.
 
     Args:
-        total: float64 [m, d].
-        weights: float64 [b, m].
-        rows: [b, d] float32 or float16, as stored.
+        segments: the rows G, n in all: contiguous [rows_k, d], float32, float16 or bfloat16, as stored.
+        queries: Q [m, d] float32.
+        threads: of the compiled code; as many as torch uses if None. The result does not depend on it.
+        impl: implementation to use; None leaves the choice to `gradian.ops._dispatch`.
+
+    Returns:
+        G Q^T, float64 [n, m].
+
+    Raises:
+        ValueError: a shape or dtype does not fit.
+        OpUnavailableError: `impl` cannot run here.
     """
-    # Weights keep 24 bits: each product is then off by at most one rounding of its own size.
-    weights32 = weights.T.float()
-    for start in range(0, rows.shape[1], COLUMNS):
-        columns = slice(start, start + COLUMNS)
-        total[:, columns] += weights32 @ rows[:, columns].float()
+    if queries.dim() != 2 or queries.dtype != torch.float32:
+        raise ValueError(f"want queries float32 [m, d], got {queries.dtype} {tuple(queries.shape)}")
+    check_segments(segments, queries.shape[1])
+    dots: Tensor = OP.choose(queries, impl)(segments, queries, thread_count(threads))
+    return dots

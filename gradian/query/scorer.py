@@ -52,7 +52,7 @@ def score_index(
         store: an open index of n examples.
         queries: m query gradients over the same blocks.
         engines: names from the registry.
-        settings: damping and learning rate.
+        settings: damping, learning rate and threads.
         normalize_query: scale each query to unit norm, for curvature-free engines only.
         progress: called with the number of blocks done since the last call.
 
@@ -75,7 +75,7 @@ def score_index(
     # Curvature engines first: they leave the dot products behind, which the others then reuse.
     order = sorted(entries, key=lambda name: entries[name].curvature_free)
     for index, block_queries in enumerate(queries.blocks):
-        view = BlockView(store, index, block_queries)
+        view = BlockView(store, index, block_queries, settings.threads)
         for name in order:
             totals[name] += entries[name].score_block(view, settings)
         if progress is not None:

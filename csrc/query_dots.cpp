@@ -1,0 +1,111 @@
+// D = G Q^T. Threads share out tiles of rows; a row's sum depends on its columns alone: float32 over a piece,
+// float64 over the pieces of a slice, then over slices, as in datainf_accumulate.
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "array_arguments.h"
+#include "bindings.h"
+#include "checked.h"
+#include "scoring.h"
+#include "thread_pool.h"
+
+namespace py = pybind11;
+
+namespace gradian {
+
+namespace {
+
+// Rows of a tile that are swept, or widened, at a time.
+constexpr std::size_t kTileRows = 24;
+
+struct Scratch {
+  Scratch(const ColumnLayout& layout, const RowKernels& kernels, Dtype dtype, std::size_t m)
+      : addresses(kTileRows),
+        partial(checked_product(kTileRows, m)),
+        widened(layout, kTileRows),
+        sweeper(layout, kernels, dtype) {}
+
+  std::vector<const char*> addresses;
+  std::vector<double> partial;
+  WidenedRows widened;
+  Sweeper sweeper;
+};
+
+// dots[i * m + q] = <rows[i], queries[q]>, for queries [m, columns].
+void compute(const StoredRows& rows, const float* queries, std::size_t m, std::size_t threads, Isa isa,
+             double* dots) {
+  const std::size_t n = rows.size();
+  std::fill_n(dots, checked_product(n, m), 0.0);
+  if (n == 0 || m == 0 || rows.columns() == 0) return;
+  const ColumnLayout layout(rows.columns());
+  const RowKernels& kernels = row_kernels(isa);
+  PiecewiseQueries packed(layout, m);
+  packed.fill(queries);
+  const std::size_t tiles = (n + kTileRows - 1) / kTileRows;
+  const std::size_t workers = std::max<std::size_t>(1, std::min(threads, tiles));
+  std::vector<std::unique_ptr<Scratch>> scratch;
+  for (std::size_t w = 0; w < workers; ++w) {
+    scratch.push_back(std::make_unique<Scratch>(layout, kernels, rows.dtype(), m));
+  }
+  std::atomic<std::size_t> next{0};
+  pool().run(workers, [&](std::size_t worker) {
+    Scratch& own = *scratch[worker];
+    for (std::size_t tile = next++; tile < tiles; tile = next++) {
+      const std::size_t first = tile * kTileRows;
+      const std::size_t count = std::min(kTileRows, n - first);
+      double* out = dots + first * m;
+      rows.find(first, count, own.addresses.data());
+      for (std::size_t s = 0; s < layout.slices; ++s) {
+        std::fill(own.partial.begin(), own.partial.end(), 0.0);
+        if (m == 1) {
+          for (std::size_t r = 0; r < count; r += kSweepRows) {
+            double group[kSweepRows] = {};
+            const std::size_t size = std::min(kSweepRows, count - r);
+            own.sweeper.run(s, own.addresses.data() + r, size, packed, group, nullptr, 0, nullptr, nullptr);
+            std::copy_n(group, size, own.partial.data() + r);
+          }
+        } else {
+          for (std::size_t p = layout.first_piece(s); p < layout.end_piece(s); ++p) {
+            const Matrix piece = own.widened.widen(kernels, rows.dtype(), own.addresses.data(), count, p);
+            kernels.dots(piece, packed.matrix(p), layout.padded_columns(p), own.partial.data(), m);
+          }
+        }
+        for (std::size_t i = 0; i < count * m; ++i) out[i] += own.partial[i];
+      }
+    }
+  });
+}
+
+Doubles query_dots(const py::list& segments, const std::string& dtype, const Floats& queries,
+                   std::size_t threads, const std::optional<std::string>& isa) {
+  if (queries.ndim() != 2) throw std::invalid_argument("queries must be a matrix");
+  const auto m = static_cast<std::size_t>(queries.shape(0));
+  const auto columns = static_cast<std::size_t>(queries.shape(1));
+  const StoredRows rows = stored_rows(segments, dtype_named(dtype), columns);
+  const Isa set = choose_isa(isa);
+  Doubles dots = new_matrix(rows.size(), m);
+  double* out = dots.mutable_data();
+  const float* from = queries.data();
+  {
+    const py::gil_scoped_release release;
+    compute(rows, from, m, threads, set, out);
+  }
+  return dots;
+}
+
+}  // namespace
+
+void bind_query_dots(py::module_& module) {
+  module.def("query_dots", &query_dots, py::arg("segments"), py::arg("dtype"), py::arg("queries").noconvert(),
+             py::arg("threads"), py::arg("isa") = py::none(),
+             "Dot products of stored rows with queries; see gradian.ops.query_dots.");
+}
+
+}  // namespace gradian

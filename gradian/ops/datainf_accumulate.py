@@ -1,0 +1,80 @@
+"""What DataInf needs from its first read of a block: D = G Q^T and R = (s D)^T G, s being one factor per row.
+
+R is the sum of DataInf's correction, sum_i s_i <g_i, q> g_i, for every query q. A row's weight is known as soon
+as its dots are, so the second product takes the rows while they are still in cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradian.ops._dispatch import Op, cpu_obstacle, native
+from gradian.ops.query_dots import COLUMNS, tile_dots
+from gradian.ops.stored_rows import check_segments, native_rows, row_tiles, thread_count
+
+OP = Op[Any]("datainf_accumulate", stored=True)
+
+
+@OP.implementation("reference")
+def datainf_accumulate_reference(
+    segments: Sequence[Tensor], queries: Tensor, scale: Tensor, threads: int
+) -> tuple[Tensor, Tensor]:
+    """The definition in pure torch, on as many threads as torch uses; see `datainf_accumulate`."""
+    dots = torch.empty(len(scale), len(queries), dtype=torch.float64)
+    total = torch.zeros(queries.shape, dtype=torch.float64)
+    for rows, tile in row_tiles(segments):
+        dots[rows] = tile_dots(tile, queries)
+        # Weights keep 24 bits: each product is then off by at most one rounding of its own size.
+        weights = (dots[rows] * scale[rows, None]).T.float()
+        for start in range(0, tile.shape[1], COLUMNS):
+            columns = slice(start, start + COLUMNS)
+            total[:, columns] += weights @ tile[:, columns].float()
+    return dots, total
+
+
+@OP.implementation("native", lambda device, dtype: cpu_obstacle(device))
+def _native_datainf_accumulate(
+    segments: Sequence[Tensor], queries: Tensor, scale: Tensor, threads: int
+) -> tuple[Tensor, Tensor]:
+    arrays, dtype = native_rows(segments)
+    dots, total = native().datainf_accumulate(
+        arrays, dtype, queries.contiguous().numpy(), scale.contiguous().numpy(), threads
+    )
+    return torch.from_numpy(dots), torch.from_numpy(total)
+
+
+def datainf_accumulate(
+    segments: Sequence[Tensor],
+    queries: Tensor,
+    scale: Tensor,
+    *,
+    threads: int | None = None,
+    impl: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return D and sum_i float32(D_i s_i) g_i, from one read of the rows.
+
+    Args:
+        segments: the rows g_i, n in all: contiguous [rows_k, d], float32, float16 or bfloat16, as stored.
+        queries: Q [m, d] float32.
+        scale: s [n] float64.
+        threads: of the compiled code; as many as torch uses if None. The result does not depend on it.
+        impl: implementation to use; None leaves the choice to `gradian.ops._dispatch`.
+
+    Returns:
+        D = G Q^T, float64 [n, m], and the weighted sums, float64 [m, d].
+
+    Raises:
+        ValueError: a shape or dtype does not fit.
+        OpUnavailableError: `impl` cannot run here.
+    """
+    if queries.dim() != 2 or queries.dtype != torch.float32:
+        raise ValueError(f"want queries float32 [m, d], got {queries.dtype} {tuple(queries.shape)}")
+    check_segments(segments, queries.shape[1])
+    if scale.dtype != torch.float64 or scale.shape != (sum(map(len, segments)),):
+        raise ValueError(f"want one float64 scale per row, got {scale.dtype} {tuple(scale.shape)}")
+    result: tuple[Tensor, Tensor] = OP.choose(queries, impl)(segments, queries, scale, thread_count(threads))
+    return result
