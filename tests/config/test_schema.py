@@ -44,6 +44,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "lambda_override": None,
         "normalize_query": False,
         "relative": False,
+        "threads": None,
     },
     "evaluation": {
         "max_new_tokens": 32,
