@@ -11,7 +11,6 @@ half precision sums would be other numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -70,21 +69,24 @@ def torch_scores_with_gram(
     Args:
         store: an index of n rows.
         queries: per block float32 [m, d_l].
-        grams: per block K, float64 [n, n].
+        grams: per block K, float32 [n, n].
         rows: rows of a tile.
 
     Returns:
-        float64 [n, m].
+        float32 [n, m].
     """
-    scores = torch.zeros(store.n, len(queries[0]), dtype=torch.float64)
+    m = len(queries[0])
+    scores = torch.zeros(store.n, m)
     for block, query in enumerate(queries):
         damping, weights = _weights(store, block)
+        scale = torch.from_numpy(weights).float()
         dots = torch.empty_like(scores)
         for at, tile in _torch_tiles(store, block, rows):
-            dots[at] = (
-                torch.mv(tile, query[0])[:, None] if len(query) == 1 else torch.mm(tile, query.T)
-            ).double()
-        scores += (dots - grams[block] @ (dots * torch.from_numpy(weights)[:, None])) / damping
+            if m == 1:
+                torch.mv(tile, query[0], out=dots[at, 0])
+            else:
+                torch.mm(tile, query.T, out=dots[at])
+        scores += (dots - grams[block] @ (dots * scale[:, None])) / damping
     return scores
 
 
@@ -175,15 +177,17 @@ def exact_scores(
 ) -> tuple[FloatArray, FloatArray]:
     """Return DataInf in float64 and the sum of the magnitudes of its terms, each [n, m].
 
-    The second is what rounding errors are compared with: a score may cancel to nothing, its terms do not.
+    The second, sum_l (1/lambda) sum_d [ |q_d| + sum_i |c_i| |g_id| ] |g_jd| with c_i the coefficient of g_i in r, is
+    what rounding errors are compared with: a score may cancel to nothing, its terms do not.
     """
     scores = np.zeros((store.n, len(queries[0])))
-    magnitudes: Any = np.zeros_like(scores)
+    magnitudes = np.zeros_like(scores)
     for block, query in enumerate(queries):
         g = np.concatenate([tile.astype(np.float64) for _, tile in store.tiles(block)])
         q = query.astype(np.float64)
         damping, weights = _weights(store, block)
-        scores += g @ (q - ((g @ q.T) * weights[:, None]).T @ g).T / damping
-        size, asked = np.abs(g), np.abs(q)
-        magnitudes += size @ (asked + ((size @ asked.T) * weights[:, None]).T @ size).T / damping
+        coefficients = (g @ q.T) * weights[:, None]
+        scores += g @ (q - coefficients.T @ g).T / damping
+        size = np.abs(g)
+        magnitudes += size @ (np.abs(q) + np.abs(coefficients).T @ size).T / damping
     return scores, magnitudes
