@@ -1,9 +1,13 @@
 """Compiles kernels for GPUs that are not there, and reads off what they take.
 
-    python -W error -m tests.kernels.compiling [--module NAME ...] [--target NAME ...]
+    python -W error -m tests.kernels.compiling [--module NAME ...] [--target NAME ...] [--everything]
 
-prints JSON: per target, module and case the figures of the machine code. It is a process of its own because
+prints JSON: per module, case and target the figures of the machine code. It is a process of its own because
 Triton decides when it is imported whether it interprets or compiles, and the suite has it interpret.
+
+The first case of each kernel is always compiled. Another one keeps its recorded figures while its fingerprint
+stays: the source of the kernel and of what it calls, signature, constants, options and Triton's version, which
+brings its own assemblers. A minute of compiling would tell the same again.
 
 NVIDIA's figures are what `ptxas -v` reports to Triton: registers a thread, bytes of shared memory a program,
 bytes of spill stores and loads. AMD's are the metadata of the code object: vector registers a lane, and the
@@ -15,6 +19,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import hashlib
 import inspect
 import io
 import multiprocessing
@@ -22,14 +27,14 @@ import os
 import re
 import tempfile
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
-from tests.kernels.table import REQUIRED, TARGETS, Figures, Table, Target, to_json
+from tests.kernels.table import REQUIRED, TARGETS, Compiled, Figures, Table, Target, recorded, to_json
 
 
 def kernel_modules() -> tuple[str, ...]:
@@ -83,21 +88,35 @@ def _only_number(pattern: str, text: str) -> int:
     return int(found)
 
 
+def _source(case: Any) -> Any:
+    from triton.compiler import ASTSource
+
+    return ASTSource(case.kernel, dict(case.signature), dict(case.constants), _attributes(case))
+
+
+def fingerprint(case: Any) -> str:
+    """Return a hash of everything that the machine code depends on."""
+    import triton
+
+    text = f"{triton.__version__} {sorted(case.options.items())} {_source(case).hash()}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def compile_case(case: Any, target: Target) -> Figures:
     """Compile one case to machine code, bypassing Triton's cache, and read its figures."""
     import triton
     from triton import knobs
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
 
-    source = ASTSource(case.kernel, dict(case.signature), dict(case.constants), _attributes(case))
     log = io.StringIO()
     with knobs.nvidia.scope(), knobs.compilation.scope(), contextlib.redirect_stdout(log):
         # A cached kernel would come without ptxas's report.
         knobs.compilation.always_compile = True
         knobs.nvidia.dump_ptxas_log = True
         compiled = triton.compile(
-            source, target=GPUTarget(target.backend, target.arch, target.warp), options=dict(case.options)
+            _source(case),
+            target=GPUTarget(target.backend, target.arch, target.warp),
+            options=dict(case.options),
         )
     if target.backend == "cuda":
         text = log.getvalue()
@@ -113,36 +132,57 @@ def _compile_by_name(module: str, index: int, target: str) -> Figures:
     return compile_case(cases_of(import_module(module))[index], TARGETS[target])
 
 
-def compile_all(modules: Iterable[str], targets: Sequence[str]) -> Table:
-    """Compile every case of the modules for every target, on all cores.
+def check(modules: Sequence[ModuleType]) -> None:
+    """Hold what the modules list to its rules.
 
     Raises:
-        ValueError: a kernel is in no case, two cases have one name, or a case leaves open whether
-            products and sums are fused.
+        ValueError: a kernel is in no case, two cases have one name, or a case leaves open whether products and
+            sums are fused.
     """
-    imported = [import_module(name) for name in modules]
-    missing = uncompiled(imported)
+    missing = uncompiled(modules)
     if missing:
         raise ValueError(f"no compile_cases() has a case of {', '.join(missing)}")
-    jobs: list[tuple[str, str, int, str]] = []
-    for module in imported:
-        cases = [case.name for case in cases_of(module)]
-        if len(set(cases)) < len(cases):
-            raise ValueError(f"compile_cases() of {module.__name__} gives two cases one name: {cases}")
+    for module in modules:
+        names = [case.name for case in cases_of(module)]
+        if len(set(names)) < len(names):
+            raise ValueError(f"compile_cases() of {module.__name__} gives two cases one name: {names}")
         # What a launcher leaves open, the next Triton may decide otherwise.
         silent = [case.name for case in cases_of(module) if "enable_fp_fusion" not in case.options]
         if silent:
-            raise ValueError(
-                f"no enable_fp_fusion in the options of {', '.join(silent)} of {module.__name__}"
-            )
-        jobs += [(module.__name__, case, i, target) for i, case in enumerate(cases) for target in targets]
-    table: dict[str, dict[str, dict[str, Figures]]] = {}
+            raise ValueError(f"no enable_fp_fusion in {', '.join(silent)} of {module.__name__}")
+
+
+def compile_all(modules: Sequence[str], targets: Sequence[str], known: Table) -> Table:
+    """Return the figures of every case of the modules on every target; compiles on all cores.
+
+    Args:
+        modules: their names.
+        targets: names in TARGETS.
+        known: figures to keep where nothing changed and a kernel's first case is not concerned.
+    """
+    check([import_module(name) for name in modules])
+    table: dict[str, dict[str, Compiled]] = {}
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(os.cpu_count() or 1, 8), mp_context=spawn) as pool:
-        futures = [pool.submit(_compile_by_name, name, i, target) for name, _, i, target in jobs]
-        for (name, case, _, target), future in zip(jobs, futures, strict=True):
-            table.setdefault(name, {}).setdefault(case, {})[target] = future.result()
-    return table
+        waiting = []
+        for name in modules:
+            seen: set[int] = set()
+            table[name] = {}
+            for i, case in enumerate(cases_of(import_module(name))):
+                entry = table[name][case.name] = Compiled(fingerprint(case), {})
+                before = known.get(name, {}).get(case.name)
+                kept = (
+                    before is not None and before.fingerprint == entry.fingerprint and id(case.kernel) in seen
+                )
+                seen.add(id(case.kernel))
+                for target in targets:
+                    if before is not None and kept and target in before.figures:
+                        entry.figures[target] = before.figures[target]
+                    else:
+                        waiting.append((entry, target, pool.submit(_compile_by_name, name, i, target)))
+        for entry, target, future in waiting:
+            entry.figures[target] = future.result()
+    return {name: cases for name, cases in table.items() if cases}
 
 
 def main() -> None:
@@ -152,10 +192,13 @@ def main() -> None:
     )
     parser.add_argument("--module", action="append", help="module with compile_cases() (default: Gradian's)")
     parser.add_argument("--target", action="append", choices=list(TARGETS), help="(default: those required)")
+    parser.add_argument("--everything", action="store_true", help="keep no recorded figures")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TRITON_CACHE_DIR"] = cache
-        table = compile_all(options.module or kernel_modules(), options.target or REQUIRED)
+        modules = options.module or kernel_modules()
+        known = {} if options.everything else recorded()
+        table = compile_all(modules, options.target or REQUIRED, known)
     print(to_json(table), end="")
 
 

@@ -32,8 +32,8 @@ def compiled_kernels(table: Table) -> str:
     """Return the table in Markdown: registers, bytes of shared memory, and spills where there are any."""
     lines = [f"| Kernel | {' | '.join(TARGETS)} |", "|---|" + "---|" * len(TARGETS)]
     for cases in table.values():
-        for case, by_target in cases.items():
-            lines.append(f"| {case} | {' | '.join(_cell(by_target[target]) for target in TARGETS)} |")
+        for case, entry in cases.items():
+            lines.append(f"| {case} | {' | '.join(_cell(entry.figures[target]) for target in TARGETS)} |")
     return "\n".join(lines) + "\n"
 
 

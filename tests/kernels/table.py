@@ -1,7 +1,7 @@
 """What each kernel takes on each GPU: the recorded table, and what is wrong with another.
 
     python -m tests.kernels.table            # prints the recorded table, in Markdown
-    python -m tests.kernels.table --write    # compiles everything again and records it; then run `make docs`
+    python -m tests.kernels.table --write    # compiles everything and records it; then run `make docs`
 
 A register count above the recorded one by more than an allowance is a fault, and so is more shared memory. A
 change that means it records the table again, so that a review sees what it costs.
@@ -70,18 +70,28 @@ class Figures:
     spills: int
 
 
-# By module, case and target.
-Table = Mapping[str, Mapping[str, Mapping[str, Figures]]]
+@dataclass(frozen=True)
+class Compiled:
+    """One case.
+
+    Attributes:
+        fingerprint: of everything that its machine code depends on.
+        figures: by target.
+    """
+
+    fingerprint: str
+    figures: dict[str, Figures]
+
+
+# By module and case.
+Table = Mapping[str, Mapping[str, Compiled]]
 
 
 def to_json(table: Table) -> str:
     """Write a table, one case a line."""
     modules = []
     for module, cases in table.items():
-        lines = (
-            f"  {json.dumps(case)}: {json.dumps({target: asdict(each) for target, each in figures.items()})}"
-            for case, figures in cases.items()
-        )
+        lines = (f"  {json.dumps(case)}: {json.dumps(asdict(entry))}" for case, entry in cases.items())
         modules.append(f" {json.dumps(module)}: {{\n" + ",\n".join(lines) + "\n }")
     return "{\n" + ",\n".join(modules) + "\n}\n"
 
@@ -89,12 +99,13 @@ def to_json(table: Table) -> str:
 def from_json(text: str) -> Table:
     """Read a table that `to_json` wrote."""
     return {
-        module: {
-            case: {target: Figures(**each) for target, each in figures.items()}
-            for case, figures in cases.items()
-        }
+        module: {case: _entry(**fields) for case, fields in cases.items()}
         for module, cases in json.loads(text).items()
     }
+
+
+def _entry(fingerprint: str, figures: Mapping[str, Mapping[str, int]]) -> Compiled:
+    return Compiled(fingerprint, {target: Figures(**each) for target, each in figures.items()})
 
 
 def recorded() -> Table:
@@ -102,14 +113,15 @@ def recorded() -> Table:
     return from_json(RECORDED.read_text(encoding="utf-8"))
 
 
-def compiled(targets: Sequence[str], modules: Sequence[str] = ()) -> Table:
-    """Compile every case of the modules (Gradian's kernels if none) in another process.
+def compiled(targets: Sequence[str], modules: Sequence[str] = (), everything: bool = False) -> Table:
+    """Compile the cases of the modules (Gradian's kernels if none) in another process; see `compiling`.
 
     Raises:
         RuntimeError: the process failed; with what it wrote.
     """
     command = [sys.executable, "-W", "error", "-m", "tests.kernels.compiling"]
     command += [f"--target={target}" for target in targets] + [f"--module={module}" for module in modules]
+    command += ["--everything"] * everything
     # The suite has Triton interpret kernels; see tests/conftest.py.
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -147,8 +159,8 @@ def differences(table: Table, record: Table) -> Iterator[str]:
 
 def _entries(table: Table) -> Iterator[tuple[str, str, Figures]]:
     for module, cases in table.items():
-        for case, by_target in cases.items():
-            for target, figures in by_target.items():
+        for case, entry in cases.items():
+            for target, figures in entry.figures.items():
                 yield f"{module} {case}", target, figures
 
 
@@ -161,7 +173,7 @@ def main() -> None:
     )
     parser.add_argument("--write", action="store_true", help="compile and record")
     if parser.parse_args().write:
-        RECORDED.write_text(to_json(compiled(tuple(TARGETS))), encoding="utf-8")
+        RECORDED.write_text(to_json(compiled(tuple(TARGETS), everything=True)), encoding="utf-8")
     print(compiled_kernels(recorded()), end="")
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.kernels.table import (
     REQUIRED,
     ROOT,
+    Compiled,
     Figures,
     Table,
     compiled,
@@ -81,7 +82,7 @@ def test_every_launch_says_whether_products_and_sums_are_fused() -> None:
 
 
 def figures_of(registers: int = 32, shared: int = 1024, spills: int = 0) -> Table:
-    return {"module": {"case": {"sm_80": Figures(registers, shared, spills)}}}
+    return {"module": {"case": Compiled("0f", {"sm_80": Figures(registers, shared, spills)})}}
 
 
 @pytest.mark.parametrize(
@@ -104,5 +105,6 @@ def test_what_is_beyond_the_recorded_table_is_said(table: Table, found: str) -> 
 
 
 def test_a_table_survives_its_file() -> None:
-    table = {**figures_of(), "other": {"a": {"gfx942": Figures(1, 2, 3)}, "b": {"sm_90": Figures(4, 5, 6)}}}
+    other = {"a": Compiled("1", {"gfx942": Figures(1, 2, 3)}), "b": Compiled("2", {})}
+    table = {**figures_of(), "other": other}
     assert from_json(to_json(table)) == table

@@ -8,7 +8,7 @@ import pytest
 
 from gradian.ops._dispatch import CHOICES, ENVIRONMENT_VARIABLE, OPS
 from tests.kernels.page import PAGE, compiled_kernels, generated, with_part
-from tests.kernels.table import TARGETS, Figures, recorded
+from tests.kernels.table import TARGETS, Compiled, Figures, recorded
 
 
 def test_the_page_has_the_operations_and_the_recorded_table() -> None:
@@ -20,7 +20,7 @@ def test_the_page_has_the_operations_and_the_recorded_table() -> None:
 
 def test_a_spill_is_shown_and_no_spill_is_not() -> None:
     figures = {target: Figures(40, 65536, 0) for target in TARGETS}
-    table = {"module": {"case": {**figures, "gfx942": Figures(1, 2, 3)}}}
+    table = {"module": {"case": Compiled("", {**figures, "gfx942": Figures(1, 2, 3)})}}
     assert compiled_kernels(table).splitlines()[2:] == [
         "| case | 40, 65,536 | 40, 65,536 | 40, 65,536 | 1, 2, spills 3 |"
     ]
