@@ -1,11 +1,11 @@
 """Compiles kernels for GPUs that are not there, and reads off what they take.
 
-    python -W error -m tests.kernels.compiling [--module NAME ...] [--target NAME ...] [--everything]
+    python -W error -m tests.kernels.compiling [--module NAME ...] [--target NAME ...] [--record FILE]
 
 prints JSON: per module, case and target the figures of the machine code. It is a process of its own because
 Triton decides when it is imported whether it interprets or compiles, and the suite has it interpret.
 
-The first case of each kernel is always compiled. Another one keeps its recorded figures while its fingerprint
+The first case of each kernel is always compiled. Another one keeps the figures of the record while its fingerprint
 stays: the source of the kernel and of what it calls, signature, constants, options and Triton's version, which
 brings its own assemblers. A minute of compiling would tell the same again.
 
@@ -30,11 +30,12 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
-from tests.kernels.table import REQUIRED, TARGETS, Compiled, Figures, Table, Target, recorded, to_json
+from tests.kernels.table import REQUIRED, TARGETS, Compiled, Figures, Table, Target, from_json, to_json
 
 
 def kernel_modules() -> tuple[str, ...]:
@@ -192,12 +193,14 @@ def main() -> None:
     )
     parser.add_argument("--module", action="append", help="module with compile_cases() (default: Gradian's)")
     parser.add_argument("--target", action="append", choices=list(TARGETS), help="(default: those required)")
-    parser.add_argument("--everything", action="store_true", help="keep no recorded figures")
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="table to keep figures from (default: none)"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TRITON_CACHE_DIR"] = cache
         modules = options.module or kernel_modules()
-        known = {} if options.everything else recorded()
+        known = from_json(options.record.read_text(encoding="utf-8")) if options.record else {}
         table = compile_all(modules, options.target or REQUIRED, known)
     print(to_json(table), end="")
 

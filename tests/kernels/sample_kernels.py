@@ -44,7 +44,7 @@ def _product(name: str, step: int, **options: int) -> CompileCase:
 def compile_cases() -> tuple[CompileCase, ...]:
     return (
         CompileCase(
-            "twice float32",
+            "twice",
             twice,
             {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32", "BLOCK": "constexpr"},
             {"BLOCK": 1024},
@@ -52,5 +52,6 @@ def compile_cases() -> tuple[CompileCase, ...]:
             divisible_by_16=("x_ptr", "y_ptr"),
         ),
         _product("spilling", step=32, maxnreg=32),
-        _product("crowded", step=256, num_stages=4),
+        _product("crowded", step=128, num_stages=7),
+        _product("roomy", step=16, num_stages=1),
     )

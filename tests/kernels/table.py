@@ -113,15 +113,20 @@ def recorded() -> Table:
     return from_json(RECORDED.read_text(encoding="utf-8"))
 
 
-def compiled(targets: Sequence[str], modules: Sequence[str] = (), everything: bool = False) -> Table:
+def compiled(targets: Sequence[str], modules: Sequence[str] = (), record: Path | None = None) -> Table:
     """Compile the cases of the modules (Gradian's kernels if none) in another process; see `compiling`.
+
+    Args:
+        targets: names in TARGETS.
+        modules: their names.
+        record: table from which cases that did not change keep their figures.
 
     Raises:
         RuntimeError: the process failed; with what it wrote.
     """
     command = [sys.executable, "-W", "error", "-m", "tests.kernels.compiling"]
     command += [f"--target={target}" for target in targets] + [f"--module={module}" for module in modules]
-    command += ["--everything"] * everything
+    command += [] if record is None else [f"--record={record}"]
     # The suite has Triton interpret kernels; see tests/conftest.py.
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -173,7 +178,7 @@ def main() -> None:
     )
     parser.add_argument("--write", action="store_true", help="compile and record")
     if parser.parse_args().write:
-        RECORDED.write_text(to_json(compiled(tuple(TARGETS), everything=True)), encoding="utf-8")
+        RECORDED.write_text(to_json(compiled(tuple(TARGETS))), encoding="utf-8")
     print(compiled_kernels(recorded()), end="")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernels.table import (
+    RECORDED,
     REQUIRED,
     ROOT,
     Compiled,
@@ -40,16 +41,29 @@ def compile_cases():
 
 
 def test_every_kernel_compiles_without_spills_and_within_the_recorded_table() -> None:
-    table = compiled(REQUIRED)
+    table = compiled(REQUIRED, record=RECORDED)
     assert [*faults(table), *differences(table, recorded())] == []
 
 
-def test_a_spill_and_too_much_shared_memory_are_found() -> None:
-    table = compiled(["sm_80"], [SAMPLES])
-    found = "\n".join(faults(table))
+def test_a_spill_and_too_much_shared_memory_are_found_and_only_what_changed_is_compiled_again(
+    tmp_path: Path,
+) -> None:
+    real = compiled(["sm_80"], [SAMPLES])
+    found = "\n".join(faults(real))
     assert f"{SAMPLES} spilling spills on sm_80" in found
     assert f"{SAMPLES} crowded asks for" in found
-    assert "twice" not in found
+    assert len(found.splitlines()) == 2
+
+    lie = {"sm_80": Figures(1, 1, 1)}
+    cases = {case: Compiled(entry.fingerprint, lie) for case, entry in real[SAMPLES].items()}
+    assert [*cases] == ["twice", "spilling", "crowded", "roomy"]
+    cases["roomy"] = Compiled("another", lie)
+    record = tmp_path / "table.json"
+    record.write_text(to_json({SAMPLES: cases}))
+    again = compiled(["sm_80"], [SAMPLES], record)
+    # The first case of each kernel is compiled whatever the record says.
+    assert [case for case, entry in again[SAMPLES].items() if entry.figures == lie] == ["crowded"]
+    assert {**again[SAMPLES], "crowded": real[SAMPLES]["crowded"]} == real[SAMPLES]
 
 
 @pytest.mark.parametrize(
