@@ -5,6 +5,13 @@
 
 h and s come from a counter-based integer hash (the finaliser of splitmix64 over seed, stream and position),
 in plain 64-bit arithmetic that wraps: the same numbers on every machine, device and library version.
+
+The sums are defined to the last bit too, so that a row projects to the same bits whatever shares its batch and
+whatever computes it. A countsketch adds a bucket's members in order into `lanes(dim)` sums, and halves those by
+adding the second half to the first until one is left. A Rademacher projection splits the values of a tile of
+256 positions into two pieces, whole multiples of a unit that is relative to the tile's largest magnitude m: any
+order of adding a piece is exact. What both pieces leave, 2^-30 m in float32, is dropped: no more than 2^-23 of
+the sum of the tile's magnitudes. Tiles add up in order, 16 at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from gradian.ops._dispatch import Op
+from gradian.ops._dispatch import Op, triton_kernel, triton_obstacle
 
 Kind = Literal["countsketch", "rademacher"]
 OP = Op[Any]("projection")
@@ -26,6 +33,9 @@ _GAMMA = 0x9E3779B97F4A7C15 - (1 << 64)
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2 = 0x94D049BB133111EB - (1 << 64)
 _TILE_ELEMENTS = 1 << 22
+# Positions of a Rademacher tile, and tiles that add up before they join the whole.
+TILE = 256
+TILES = 16
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
@@ -55,21 +65,38 @@ def stream_key(seed: int, stream: str) -> int:
     return int.from_bytes(digest[:8], "little", signed=True)
 
 
+def lanes(dim: int) -> int:
+    """Return how many sums a countsketch keeps for a bucket: more where buckets are few and long."""
+    return 8 if dim >= 512 else 64
+
+
 def _countsketch(values: Tensor, dim: int, key: int) -> Tensor:
-    size = values.shape[1]
+    size, width = values.shape[1], lanes(dim)
     bits = counter_hash(torch.arange(size, device=values.device), key)
     sign = (1 - 2 * (bits & 1)).to(values.dtype)
     # The remainder's bias is below dim / 2^62.
     bucket = _shift_right(bits, 2) % dim
-    # A table of each bucket's members, padded with a zero: sums in a fixed order on any device.
+    # A table of each bucket's members, padded with a zero.
     order = torch.argsort(bucket, stable=True)
     counts = torch.bincount(bucket, minlength=dim)
     starts = counts.cumsum(0) - counts
     slot = torch.arange(size, device=values.device) - starts[bucket[order]]
-    members = torch.full((dim, max(1, int(counts.max()))), size, device=values.device)
+    steps = -(-int(counts.max()) // width)
+    members = torch.full((dim, steps * width), size, device=values.device)
     members[bucket[order], slot] = order
     signed = torch.cat([values * sign, values.new_zeros(values.shape[0], 1)], dim=1)
-    return torch.stack([row[members].sum(dim=1) for row in signed])
+    return torch.stack([_bucket_sums(row[members].view(dim, steps, width)) for row in signed])
+
+
+def _bucket_sums(members: Tensor) -> Tensor:
+    """Add up [dim, steps, lanes] to [dim]."""
+    sums = members.new_zeros(members.shape[0], members.shape[2])
+    for step in range(members.shape[1]):
+        sums += members[:, step]
+    while sums.shape[1] > 1:
+        half = sums.shape[1] // 2
+        sums = sums[:, :half] + sums[:, half:]
+    return sums[:, 0]
 
 
 def _signs(start: int, rows: int, dim: int, key: int, like: Tensor) -> Tensor:
@@ -85,12 +112,43 @@ def _signs(start: int, rows: int, dim: int, key: int, like: Tensor) -> Tensor:
     return table.to(like.dtype)[byte.reshape(-1)].reshape(rows, words * 64)[:, :dim]
 
 
+def _pieces(tiles: Tensor) -> tuple[Tensor, Tensor]:
+    """Split values [b, n, TILE] into pieces [n, 2b, TILE] whose signed sums are exact, and scales [n, b, 1].
+
+    A piece is a multiple of 2^-15 (2^-30 for the second) in float32, of 2^-44 (2^-88) in float64, and at most
+    2^8 units short of what the mantissa holds.
+    """
+    info = torch.finfo(tiles.dtype)
+    # Powers of two that have an inverse.
+    largest = -int(math.log2(info.tiny))
+    exponent = torch.frexp(tiles.abs().amax(dim=2, keepdim=True)).exponent.clamp(-largest, largest)
+    scaled = torch.ldexp(tiles, -exponent)
+    # Adding what has no bits below the unit, and taking it away again, rounds to the unit.
+    coarse = 1.5 * 2.0**8
+    first = (scaled + coarse) - coarse
+    fine = coarse * info.eps * 2.0**8
+    second = ((scaled - first) + fine) - fine
+    scale = torch.ldexp(torch.ones_like(exponent, dtype=tiles.dtype), exponent)
+    return torch.cat([first, second]).transpose(0, 1).contiguous(), scale.transpose(0, 1)
+
+
 def _rademacher(values: Tensor, dim: int, key: int) -> Tensor:
-    out = values.new_zeros(values.shape[0], dim)
-    step = max(1, _TILE_ELEMENTS // dim)
-    for start in range(0, values.shape[1], step):
-        part = values[:, start : start + step]
-        out.addmm_(part, _signs(start, part.shape[1], dim, key, values))
+    rows, size = values.shape
+    n = -(-size // TILE)
+    padded = torch.nn.functional.pad(values, (0, n * TILE - size))
+    pieces, scale = _pieces(padded.view(rows, n, TILE))
+    out = values.new_zeros(rows, dim)
+    at_once = min(TILES, max(1, _TILE_ELEMENTS // (dim * TILE)))
+    for first in range(0, n, TILES):
+        part = torch.zeros_like(out)
+        end = min(first + TILES, n)
+        for start in range(first, end, at_once):
+            stop = min(start + at_once, end)
+            signs = _signs(start * TILE, (stop - start) * TILE, dim, key, values)
+            sums = torch.bmm(pieces[start:stop], signs.view(stop - start, TILE, dim))
+            for tile in (sums[:, :rows] + sums[:, rows:]) * scale[start:stop]:
+                part += tile
+        out += part
     return out.mul_(1.0 / math.sqrt(dim))
 
 
@@ -100,11 +158,26 @@ def projection_reference(values: Tensor, dim: int, kind: Kind, key: int) -> Tens
     return (_countsketch if kind == "countsketch" else _rademacher)(values, dim, key)
 
 
+def _triton_obstacle(device: torch.device, dtype: torch.dtype) -> str | None:
+    return triton_obstacle(device) if dtype == torch.float32 else "the kernels take float32"
+
+
+@OP.implementation("triton", _triton_obstacle)
+def _projection_triton(values: Tensor, dim: int, kind: Kind, key: int) -> Tensor:
+    kernels = triton_kernel("projection")
+    projected: Tensor
+    if kind == "countsketch":
+        projected = kernels.countsketch(values, dim, key, lanes(dim))
+    else:
+        projected = kernels.rademacher(values, dim, key, TILE, TILES)
+    return projected
+
+
 def projection(values: Tensor, dim: int, kind: Kind, key: int, impl: str | None = None) -> Tensor:
     """Return the rows projected to `dim` dimensions.
 
     Args:
-        values: [b, d], float32 or float64.
+        values: [b, d], float32 or float64; finite.
         dim: k.
         kind: family of projections.
         key: selects the projection (see `stream_key`).

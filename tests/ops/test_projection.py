@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import gradian.ops.projection as module
 from gradian.ops.projection import counter_hash, projection, stream_key
 from tests.tolerances import EPS, SUMS
 
@@ -62,11 +63,62 @@ def test_rows_are_multiplied_by_the_defined_matrix(kind: str, size: int, dim: in
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_projects_to_the_same_bits_whatever_shares_its_batch(kind: str) -> None:
-    values = torch.randint(-8, 9, (5, 300)).float()
+    values = torch.randn(5, 700, generator=torch.Generator().manual_seed(0))
     key = stream_key(0, "x")
     whole = projection(values, 16, kind, key)
     assert torch.equal(whole[3:4], projection(values[3:4], 16, kind, key))
     assert torch.equal(projection(torch.zeros(1, 300), 16, kind, key), torch.zeros(1, 16))
+
+
+# Sizes about a tile of 256 and a bucket's lanes; 513 columns have the other number of lanes.
+CASES = [
+    ("countsketch", 1, 1),
+    ("countsketch", 300, 1),
+    ("countsketch", 1031, 130),
+    ("countsketch", 4097, 513),
+    ("rademacher", 1, 1),
+    ("rademacher", 255, 64),
+    ("rademacher", 257, 65),
+    ("rademacher", 769, 3),
+]
+
+
+@pytest.mark.parametrize(("kind", "size", "dim"), CASES)
+def test_the_kernels_give_the_references_bits(
+    kind: str, size: int, dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TILES", 2)  # so that three tiles are more than one part
+    generator = torch.Generator().manual_seed(size)
+    # Magnitudes over many orders, and a row that is part of a wider one.
+    values = torch.randn(2, size + 3, generator=generator) * 2.0 ** torch.randint(
+        -20, 20, (2, size + 3), generator=generator
+    )
+    values = values[:, 1 : size + 1]
+    values[0, ::7] = -0.0
+    key = stream_key(5, f"{size}")
+    expected = projection(values, dim, kind, key, impl="reference")
+    found = projection(values, dim, kind, key, impl="triton")
+    assert torch.equal(found.view(torch.int32), expected.view(torch.int32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [2.0**-148, 2.0**-127, 1e-30, 1.0, 1e30])
+def test_a_rademacher_sum_is_within_the_bound_whatever_the_magnitudes(
+    scale: float, dtype: torch.dtype
+) -> None:
+    key = stream_key(1, "x")
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(3, 600, generator=generator, dtype=dtype)
+    values[1, 5] = 1e6  # one value drowns the others of its tile
+    values[2] = 2.0 ** torch.randint(-30, 1, (600,), generator=generator).to(dtype)
+    values = values * scale
+    full = matrix("rademacher", 600, 65, key)
+    exact = values.double() @ full.T
+    terms = values.double().abs() @ full.abs().T
+    error = (projection(values, 65, "rademacher", key).double() - exact).abs()
+    # And the last rounding of a subnormal result.
+    bound = SUMS["projection", torch.float32] * EPS * terms + torch.finfo(dtype).smallest_normal * EPS
+    assert bool((error <= bound).all())
 
 
 @pytest.mark.parametrize("kind", KINDS)
