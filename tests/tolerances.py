@@ -17,6 +17,10 @@ SUMS: dict[tuple[str, torch.dtype], float] = {
     ("per_example_grad", torch.bfloat16): 8.0,
     ("per_example_grad", torch.float16): 8.0,
     ("projection", torch.float32): 8.0,
+    # A logit: h W^T + bias, scaled; and what its softcap adds, relative to the softcap.
+    ("linear_cross_entropy", torch.float32): 8.0,
+    ("linear_cross_entropy", torch.bfloat16): 8.0,
+    ("linear_cross_entropy", torch.float16): 8.0,
     ("query_dots", torch.float32): 8.0,
     ("query_dots", torch.float16): 8.0,
     ("query_dots", torch.bfloat16): 8.0,
