@@ -22,6 +22,7 @@ from gradian.data.chat import ChatEncoder, encoding_findings
 from gradian.data.formats import Dataset, load_dataset
 from gradian.data.ids import dataset_hash
 from gradian.engines import ENGINES, EngineSettings
+from gradian.engines.gram import gram_matrices
 from gradian.errors import EvaluationError, RunError
 from gradian.evaluation.capability import CapabilityResult, measure_capability
 from gradian.evaluation.metrics import METRICS
@@ -99,6 +100,16 @@ def score_items(
     width = 4 * sum(spec.size for spec in reader.blocks) * (2 if signal == "contrastive" else 1)
     size = max(1, QUERY_BYTES // width)
     groups = [items[start : start + size] for start in range(0, len(items), size)]
+    # Only engines that correct for curvature look at the training rows' products with each other.
+    gram = None
+    if any(not ENGINES[name].curvature_free for name in engines):
+        gram = gram_matrices(
+            reader,
+            config.engine.gram,
+            queries=len(items) + 1,
+            sweeps=len(groups),
+            progress=session.progress,
+        )
     sums = None
     rows: list[FloatArray] = []
     result: dict[str, Scores] = {}
@@ -120,6 +131,7 @@ def score_items(
                 engines if last else engines[:1],
                 settings,
                 normalize_query=config.engine.normalize_query,
+                gram=gram,
                 progress=scored,
             )
             rows.append(result[engines[0]].values[1 if last else 0 :])

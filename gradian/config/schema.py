@@ -67,6 +67,8 @@ class EngineConfig(Section):
     """Rank by score divided by the example's own gradient norm. The raw and the relative score are both reported either way."""
     threads: Count | None = None
     """Threads of compiled scoring code; as many as torch uses if not set. Changes no score."""
+    gram: Literal["auto", "always", "never"] = "auto"
+    """Dot products of all training gradients with each other, kept beside the index, spare DataInf one of two reads of it. `auto` uses them where they are and builds them when the queries of the run repay it; `always` builds them; `never` reads the index. Scores agree to rounding."""
 
 
 class EvaluationConfig(Section):

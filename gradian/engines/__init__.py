@@ -1,7 +1,15 @@
 """Influence engines behind one interface; importing this package registers them."""
 
 from gradian.engines import datainf, graddot, tracin
-from gradian.engines.base import ENGINES, BlockView, EngineEntry, EngineSettings, GradientStore, engine
+from gradian.engines.base import (
+    ENGINES,
+    BlockView,
+    EngineEntry,
+    EngineSettings,
+    GradientStore,
+    GramStore,
+    engine,
+)
 
 __all__ = [
     "ENGINES",
@@ -9,6 +17,7 @@ __all__ = [
     "EngineEntry",
     "EngineSettings",
     "GradientStore",
+    "GramStore",
     "datainf",
     "engine",
     "graddot",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -41,6 +42,13 @@ class GradientStore(Protocol):
         """Yield (first row, rows [b, d_l] in storage dtype), in dataset order."""
 
 
+class GramStore(Protocol):
+    """Gram matrices of the blocks of a store; `gradian.store.gram_cache.GramFile` is one."""
+
+    def block(self, block: int) -> npt.NDArray[np.float32]:
+        """K = G G^T of one block, float32 [n, n]."""
+
+
 @dataclass(frozen=True)
 class EngineSettings:
     """The numbers an engine may use.
@@ -59,7 +67,9 @@ class EngineSettings:
 
 
 class BlockView:
-    """One block's stored gradients G [n, d] and query gradients Q [m, d].
+    """One block's stored gradients G [n, d] and query gradients Q [m, d], and K = G G^T where it is kept.
+
+    Engines work on D, K and the norms where K is known, and stream the block where it is not.
 
     The block's files stay mapped as long as the view lives: their pages are looked up once, for both reads.
     Memory beside them: a few arrays of m x d and one of n x m, whatever the number of rows on disk.
@@ -69,9 +79,27 @@ class BlockView:
         block: number of the block.
         queries: Q, float32.
         threads: see EngineSettings.
+        gram: the Gram matrices kept of the store, or None.
+
+    Attributes:
+        queries: Q, float32 [m, d].
+        n: number of rows.
+        sq_norms: squared norms of the rows, float64 [n].
+        gram: K, float32 [n, n], mapped; None where it is not kept, or where float32 cannot hold it.
     """
 
-    def __init__(self, store: GradientStore, block: int, queries: Tensor, threads: int | None = None) -> None:
+    # Mean squared norms between which products of gradients neither vanish nor overflow in float32.
+    GRAM_RANGE = (2.0**-60, 2.0**60)
+
+    def __init__(
+        self,
+        store: GradientStore,
+        block: int,
+        queries: Tensor,
+        threads: int | None = None,
+        *,
+        gram: GramStore | None = None,
+    ) -> None:
         self.queries = queries
         self.n = store.n
         self._store = store
@@ -79,6 +107,9 @@ class BlockView:
         self._threads = threads
         self._dots: Tensor | None = None
         self.sq_norms = torch.from_numpy(store.sq_norms[:, block].copy())
+        low, high = self.GRAM_RANGE
+        usable = gram is not None and low <= float(self.sq_norms.mean()) <= high
+        self.gram = torch.from_numpy(gram.block(block)) if gram is not None and usable else None
 
     def damping(self, settings: EngineSettings) -> float:
         """lambda_l: `lambda_override`, or lambda_scale times the mean squared gradient norm of the block."""
@@ -97,6 +128,19 @@ class BlockView:
         if self._dots is None:
             self._dots = self.dots_with(self.queries)
         return self._dots
+
+    def gram_times(self, weights: Tensor) -> Tensor:
+        """K W = G G^T W for weights W, float64 [n, m]: float64 [n, m], no read of the block.
+
+        Raises:
+            ValueError: K is not known.
+        """
+        if self.gram is None:
+            raise ValueError("the Gram matrix of this block is not known")
+        # float32 cannot hold every weight: keep the exponent of each query outside the product.
+        size = weights.abs().amax(dim=0).clamp_min(torch.finfo(torch.float64).tiny)
+        scaled = (weights / size).T.float().contiguous()
+        return query_dots([self.gram], scaled, threads=self._threads) * size
 
     def dots_with(self, vectors: Tensor) -> Tensor:
         """G V^T for other vectors V [m, d] float32: float64 [n, m], one read of the block."""

@@ -17,7 +17,11 @@ def datainf(view: BlockView, settings: EngineSettings) -> Tensor:
 
         r = (1/lambda) [ g_q - (1/n) sum_i (g_i . g_q) / (lambda + ||g_i||^2) g_i ],   score_j = <r, g_j>.
 
-    Two reads of the block: one for the dot products and r, one for the scores.
+    Two reads of the block: one for the dot products and r, one for the scores. With K = G G^T known, <r, g_j> is
+
+        (1/lambda) [ D - K (D / (lambda + diag K)) / n ]_j,   D = G g_q,
+
+    from one read, for D.
 
     Returns:
         float64 [n, m]; zeros for a block whose gradients are all zero, where lambda would be zero too.
@@ -26,6 +30,8 @@ def datainf(view: BlockView, settings: EngineSettings) -> Tensor:
     if damping == 0.0:
         return torch.zeros(view.n, len(view.queries), dtype=torch.float64)
     scale = 1.0 / (view.n * (damping + view.sq_norms))
+    if view.gram is not None:
+        return (view.dots - view.gram_times(view.dots * scale[:, None])) / damping
     correction = view.scaled_sum(scale)
     r = (view.queries.double() - correction) / damping
     # float32 cannot hold every 1/lambda: keep the exponent of each row outside the product.

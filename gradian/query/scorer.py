@@ -17,7 +17,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
-from gradian.engines import ENGINES, BlockView, EngineSettings, GradientStore
+from gradian.engines import ENGINES, BlockView, EngineSettings, GradientStore, GramStore
 from gradian.errors import GradientError
 from gradian.types import FloatArray, Scores
 
@@ -42,6 +42,7 @@ def score_index(
     settings: EngineSettings,
     *,
     normalize_query: bool = False,
+    gram: GramStore | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Scores]:
     """Score every example of an index on every query, with several engines in one sweep.
@@ -54,6 +55,7 @@ def score_index(
         engines: names from the registry.
         settings: damping, learning rate and threads.
         normalize_query: scale each query to unit norm, for curvature-free engines only.
+        gram: the Gram matrices of the index, with which DataInf reads the index once; None streams it twice.
         progress: called with the number of blocks done since the last call.
 
     Returns:
@@ -75,7 +77,7 @@ def score_index(
     # Curvature engines first: they leave the dot products behind, which the others then reuse.
     order = sorted(entries, key=lambda name: entries[name].curvature_free)
     for index, block_queries in enumerate(queries.blocks):
-        view = BlockView(store, index, block_queries, settings.threads)
+        view = BlockView(store, index, block_queries, settings.threads, gram=gram)
         for name in order:
             totals[name] += entries[name].score_block(view, settings)
         if progress is not None:

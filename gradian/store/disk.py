@@ -43,20 +43,48 @@ def check_disk(
     Raises:
         DiskSpaceError: there is less space than needed.
     """
-    folder = Path(cache_dir).absolute()
+    if shortage := _shortage(cache_dir, need):
+        raise DiskSpaceError(
+            "the gradient index does not fit on the disk",
+            where=str(cache_dir),
+            **shortage,
+            fix="free space, give another cache_dir, or make the index smaller: "
+            + "; ".join(levers(grads, blocks, n)),
+        )
+
+
+def check_disk_for_gram(folder: str | Path, need: int) -> None:
+    """Refuse Gram matrices that do not fit beside their index.
+
+    Args:
+        folder: the index folder.
+        need: bytes that will be written.
+
+    Raises:
+        DiskSpaceError: there is less space than needed.
+    """
+    if shortage := _shortage(folder, need):
+        raise DiskSpaceError(
+            "the Gram matrices do not fit on the disk",
+            where=str(folder),
+            **shortage,
+            fix="free space, or set engine.gram: never, which gives the same scores from more reads of the index",
+        )
+
+
+def _shortage(path: str | Path, need: int) -> dict[str, str]:
+    """What an error says about a disk that has not `need` bytes and the reserve; empty when it has."""
+    folder = Path(path).absolute()
     while not folder.exists():
         folder = folder.parent
     with store_errors(folder):
         free = shutil.disk_usage(folder).free
-    if need + RESERVE_BYTES > free:
-        raise DiskSpaceError(
-            "the gradient index does not fit on the disk",
-            where=str(cache_dir),
-            found=f"{_size(free)} free",
-            expected=f"{_size(need)} and {_size(RESERVE_BYTES)} in reserve",
-            fix="free space, give another cache_dir, or make the index smaller: "
-            + "; ".join(levers(grads, blocks, n)),
-        )
+    if need + RESERVE_BYTES <= free:
+        return {}
+    return {
+        "found": f"{_size(free)} free",
+        "expected": f"{_size(need)} and {_size(RESERVE_BYTES)} in reserve",
+    }
 
 
 def levers(grads: GradsConfig, blocks: Sequence[BlockSpec] = (), n: int = 0) -> tuple[str, ...]:

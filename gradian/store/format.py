@@ -10,6 +10,7 @@ of parsing what it found.
         examples.safetensors        the `@examples/*` tensors of all chunks, joined
         journal.jsonl               one line a committed chunk
         manifest.json               written last: an index without it is not whole
+        derived/                    what follows from the rest and may go at any time; see `gram_cache`
 
 Format of a safetensors file: https://github.com/huggingface/safetensors#format
 """
@@ -20,7 +21,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
@@ -151,6 +152,14 @@ class FileLayout:
     header: bytes
     slots: Mapping[str, TensorSlot]
 
+    @classmethod
+    def of(
+        cls, metadata: Mapping[str, str], tensors: Sequence[tuple[str, str, tuple[int, ...]]]
+    ) -> FileLayout:
+        """Lay tensors, each (name, dtype, shape), one after the other."""
+        slots = _table(tensors)
+        return cls(_header(metadata, _body(slots)), slots)
+
     @property
     def size(self) -> int:
         """Bytes of the file."""
@@ -231,9 +240,8 @@ class Layout:
     @cached_property
     def examples(self) -> FileLayout:
         """Layout of `examples.safetensors`."""
-        slots = _table(self._example_tensors("", self.n))
         metadata = {"index": self.index, "kind": "gradian-examples"}
-        return FileLayout(_header(metadata, _body(slots)), slots)
+        return FileLayout.of(metadata, self._example_tensors("", self.n))
 
     def chunk_bytes(self, chunk: int) -> int:
         """Size of a chunk file."""
@@ -292,7 +300,7 @@ def _check_block(block: BlockSpec) -> None:
         raise ValueError(f"block {block.name!r} has more than {MAX_BLOCK_SIZE} elements")
 
 
-def _table(tensors: list[tuple[str, str, tuple[int, ...]]]) -> dict[str, TensorSlot]:
+def _table(tensors: Sequence[tuple[str, str, tuple[int, ...]]]) -> dict[str, TensorSlot]:
     slots: dict[str, TensorSlot] = {}
     start = 0
     for name, dtype, shape in tensors:

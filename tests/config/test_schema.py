@@ -45,6 +45,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "normalize_query": False,
         "relative": False,
         "threads": None,
+        "gram": "auto",
     },
     "evaluation": {
         "max_new_tokens": 32,
