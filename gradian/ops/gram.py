@@ -26,7 +26,7 @@ def _pieces(segments: Sequence[Tensor]) -> Iterator[tuple[slice, Tensor]]:
     """Yield (rows covered, at most ROWS rows of one segment)."""
     start = 0
     for segment in segments:
-        for piece in segment.split(ROWS):
+        for piece in torch.split(segment, ROWS):
             yield slice(start, start + len(piece)), piece
             start += len(piece)
 
@@ -71,7 +71,7 @@ def gram(segments: Sequence[Tensor], *, threads: int | None = None, impl: str | 
         ValueError: the segments do not fit each other, or are no rows of a store.
         OpUnavailableError: `impl` cannot run here.
     """
-    if not segments or threads is not None and threads < 1:
+    if not segments or (threads is not None and threads < 1):
         raise ValueError(f"want one segment or more and threads >= 1, got {len(segments)} and {threads}")
     first = segments[0]
     for segment in segments:

@@ -38,3 +38,14 @@ def random_store(
 ) -> ArrayStore:
     rng = np.random.default_rng(seed)
     return ArrayStore([rng.standard_normal((n, d)).astype(dtype) for d in sizes], chunk_size)
+
+
+class ArrayGram:
+    """Gram matrices of an ArrayStore, rounded to float32 as the file beside an index holds them."""
+
+    def __init__(self, store: ArrayStore) -> None:
+        self._store = store
+
+    def block(self, block: int) -> npt.NDArray[np.float32]:
+        rows = self._store.arrays[block].astype(np.float64)
+        return (rows @ rows.T).astype(np.float32)

@@ -10,7 +10,7 @@ from gradian.engines import BlockView, EngineSettings
 from gradian.engines.datainf import datainf
 from gradian.ops.query_dots import query_dots
 
-from .stores import ArrayStore, random_store
+from .stores import ArrayGram, ArrayStore, random_store
 
 EPS = 2.0**-24
 
@@ -28,10 +28,11 @@ def dense_datainf(g: np.ndarray, q: np.ndarray, damping: float) -> tuple[np.ndar
 @pytest.mark.parametrize(("n", "d", "m"), [(1, 1, 1), (7, 13, 3), (31, 64, 1), (12, 33, 5)])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("lambda_scale", [0.001, 0.1, 10.0])
-def test_it_equals_the_mean_of_densely_inverted_rank_one_hessians(n, d, m, dtype, lambda_scale) -> None:
+@pytest.mark.parametrize("kept", [False, True], ids=["streamed", "with K"])
+def test_it_equals_the_mean_of_densely_inverted_rank_one_hessians(n, d, m, dtype, lambda_scale, kept) -> None:
     store = random_store(n * d, n, [d], dtype)
     q = np.random.default_rng(1).standard_normal((m, d)).astype(np.float32)
-    view = BlockView(store, 0, torch.from_numpy(q))
+    view = BlockView(store, 0, torch.from_numpy(q), ArrayGram(store) if kept else None)
     settings = EngineSettings(lambda_scale=lambda_scale)
 
     g = store.arrays[0].astype(np.float64)
@@ -81,6 +82,36 @@ def test_it_maps_the_block_once_and_leaves_the_dot_products_behind() -> None:
         view.dots, query_dots([torch.from_numpy(random_store(0, 20, [8]).arrays[0])], view.queries)
     )
     assert store.reads == 1
+
+
+def test_with_the_gram_matrix_it_reads_the_block_once() -> None:
+    store = random_store(0, 20, [8])
+    view = BlockView(store, 0, torch.ones(2, 8), ArrayGram(store))
+    datainf(view, EngineSettings())
+    _ = view.dots
+    assert store.reads == 1
+
+
+@pytest.mark.parametrize("size", [1e-19, 1e19])
+def test_a_gram_matrix_that_float32_cannot_hold_is_not_used(size: float) -> None:
+    store = ArrayStore([np.float32(size) * random_store(5, 6, [9]).arrays[0]])
+    q = torch.randn(1, 9, generator=torch.Generator().manual_seed(0)) * 1e-3
+    view = BlockView(store, 0, q, ArrayGram(store))
+    assert view.gram is None
+    assert torch.equal(datainf(view, EngineSettings()), datainf(BlockView(store, 0, q), EngineSettings()))
+
+
+def test_from_the_same_arrays_woodbury_gives_the_exact_damped_inverse() -> None:
+    store = random_store(2, 7, [13])
+    g = store.arrays[0].astype(np.float64)
+    q = torch.randn(3, 13, generator=torch.Generator().manual_seed(0))
+    view = BlockView(store, 0, q, ArrayGram(store))
+    damping = view.damping(EngineSettings())
+    expected = g @ np.linalg.inv(g.T @ g / 7 + damping * np.eye(13)) @ q.double().numpy().T
+    assert view.gram is not None
+    system = view.gram.double() + 7 * damping * torch.eye(7, dtype=torch.float64)
+    got = 7 * torch.linalg.solve(system, view.dots)
+    np.testing.assert_allclose(got.numpy(), expected, rtol=1e-4, atol=1e-6)
 
 
 @given(st.integers(0, 2**16), st.integers(1, 12), st.integers(1, 9))
