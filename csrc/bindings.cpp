@@ -22,5 +22,6 @@ PYBIND11_MODULE(_native, module) {
   gradian::bind_cluster_sums(module);
   gradian::bind_widen(module);
   gradian::bind_query_dots(module);
+  gradian::bind_gram(module);
   gradian::bind_datainf_accumulate(module);
 }

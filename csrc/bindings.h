@@ -9,6 +9,7 @@ void bind_top_k(pybind11::module_& module);
 void bind_cluster_sums(pybind11::module_& module);
 void bind_widen(pybind11::module_& module);
 void bind_query_dots(pybind11::module_& module);
+void bind_gram(pybind11::module_& module);
 void bind_datainf_accumulate(pybind11::module_& module);
 
 }  // namespace gradian

@@ -24,6 +24,13 @@ def query_dots(
     threads: int,
     isa: str | None = None,
 ) -> NDArray[np.float64]: ...
+def gram(
+    segments: list[NDArray[Any]],
+    dtype: str,
+    columns: int,
+    threads: int,
+    isa: str | None = None,
+) -> NDArray[np.float32]: ...
 def datainf_accumulate(
     segments: list[NDArray[Any]],
     dtype: str,

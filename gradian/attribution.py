@@ -108,6 +108,7 @@ def score_items(
             config.engine.gram,
             queries=len(items) + 1,
             sweeps=len(groups),
+            threads=settings.threads,
             progress=session.progress,
         )
     sums = None

@@ -26,6 +26,7 @@ SUMS: dict[tuple[str, torch.dtype], float] = {
     ("query_dots", torch.bfloat16): 8.0,
     ("gram", torch.float32): 8.0,
     ("gram", torch.float16): 8.0,
+    ("gram", torch.bfloat16): 8.0,
 }
 
 # |score_j - truth| <= DATAINF * EPS * (1 / lambda) sum_d [ |q_d| + sum_i |c_i| |g_id| ] |g_jd|, the magnitudes of

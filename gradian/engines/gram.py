@@ -56,6 +56,7 @@ def gram_matrices(
     *,
     queries: int,
     sweeps: int = 1,
+    threads: int | None = None,
     progress: Progress,
 ) -> GramFile | None:
     """The Gram matrices of an index, built if the policy says so; None means that engines read the index.
@@ -68,6 +69,7 @@ def gram_matrices(
         policy: `engine.gram` of the config.
         queries: queries of this run.
         sweeps: passes over the store that share them.
+        threads: see EngineSettings.
         progress: shows how far a build is, block by block.
     """
     if policy == "never":
@@ -88,9 +90,9 @@ def gram_matrices(
         with progress.task("Gram matrices", len(reader.blocks)) as advance:
 
             def compute(block: int) -> npt.NDArray[np.float32]:
-                product = gram([torch.from_numpy(rows) for _, rows in reader.tiles(block)])
+                segments = [torch.from_numpy(rows) for _, rows in reader.tiles(block)]
+                values: npt.NDArray[np.float32] = gram(segments, threads=threads).numpy()
                 advance(1)
-                values: npt.NDArray[np.float32] = product.numpy()
                 return values
 
             return write_gram(reader, compute, log.info)

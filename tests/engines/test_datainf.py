@@ -32,7 +32,7 @@ def dense_datainf(g: np.ndarray, q: np.ndarray, damping: float) -> tuple[np.ndar
 def test_it_equals_the_mean_of_densely_inverted_rank_one_hessians(n, d, m, dtype, lambda_scale, kept) -> None:
     store = random_store(n * d, n, [d], dtype)
     q = np.random.default_rng(1).standard_normal((m, d)).astype(np.float32)
-    view = BlockView(store, 0, torch.from_numpy(q), ArrayGram(store) if kept else None)
+    view = BlockView(store, 0, torch.from_numpy(q), gram=ArrayGram(store) if kept else None)
     settings = EngineSettings(lambda_scale=lambda_scale)
 
     g = store.arrays[0].astype(np.float64)
@@ -86,7 +86,7 @@ def test_it_maps_the_block_once_and_leaves_the_dot_products_behind() -> None:
 
 def test_with_the_gram_matrix_it_reads_the_block_once() -> None:
     store = random_store(0, 20, [8])
-    view = BlockView(store, 0, torch.ones(2, 8), ArrayGram(store))
+    view = BlockView(store, 0, torch.ones(2, 8), gram=ArrayGram(store))
     datainf(view, EngineSettings())
     _ = view.dots
     assert store.reads == 1
@@ -96,7 +96,7 @@ def test_with_the_gram_matrix_it_reads_the_block_once() -> None:
 def test_a_gram_matrix_that_float32_cannot_hold_is_not_used(size: float) -> None:
     store = ArrayStore([np.float32(size) * random_store(5, 6, [9]).arrays[0]])
     q = torch.randn(1, 9, generator=torch.Generator().manual_seed(0)) * 1e-3
-    view = BlockView(store, 0, q, ArrayGram(store))
+    view = BlockView(store, 0, q, gram=ArrayGram(store))
     assert view.gram is None
     assert torch.equal(datainf(view, EngineSettings()), datainf(BlockView(store, 0, q), EngineSettings()))
 
@@ -105,7 +105,7 @@ def test_from_the_same_arrays_woodbury_gives_the_exact_damped_inverse() -> None:
     store = random_store(2, 7, [13])
     g = store.arrays[0].astype(np.float64)
     q = torch.randn(3, 13, generator=torch.Generator().manual_seed(0))
-    view = BlockView(store, 0, q, ArrayGram(store))
+    view = BlockView(store, 0, q, gram=ArrayGram(store))
     damping = view.damping(EngineSettings())
     expected = g @ np.linalg.inv(g.T @ g / 7 + damping * np.eye(13)) @ q.double().numpy().T
     assert view.gram is not None

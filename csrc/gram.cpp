@@ -1,0 +1,137 @@
+// K = G G^T by the kernel of query_dots, with rows in place of queries. Threads share out panels of rows; the
+// order of an entry's sum depends on the columns alone: float32 over a piece, float64 over the pieces.
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "array_arguments.h"
+#include "bindings.h"
+#include "checked.h"
+#include "scoring.h"
+#include "thread_pool.h"
+
+namespace py = pybind11;
+
+namespace gradian {
+
+namespace {
+
+// A piece of two panels stays in the second-level cache.
+constexpr std::size_t kPanelRows = 64;
+
+struct Scratch {
+  Scratch(const ColumnLayout& layout, std::size_t n)
+      : addresses(kPanelRows),
+        sums(checked_product(kPanelRows, n)),
+        left(layout, kPanelRows),
+        right(layout, kPanelRows) {}
+
+  std::vector<const char*> addresses;
+  std::vector<double> sums;  // of a panel with all rows up to its own last
+  WidenedRows left;
+  WidenedRows right;
+};
+
+class Panels {
+ public:
+  Panels(const StoredRows& rows, Isa isa, float* out)
+      : rows_(rows), layout_(rows.columns()), kernels_(row_kernels(isa)), out_(out) {}
+
+  void compute(std::size_t threads) {
+    const std::size_t panels = (rows_.size() + kPanelRows - 1) / kPanelRows;
+    const std::size_t workers = std::max<std::size_t>(1, std::min(threads, panels));
+    std::vector<std::unique_ptr<Scratch>> scratch;
+    for (std::size_t w = 0; w < workers; ++w) {
+      scratch.push_back(std::make_unique<Scratch>(layout_, rows_.size()));
+    }
+    std::atomic<std::size_t> next{0};
+    pool().run(workers, [&](std::size_t worker) {
+      // The last panel has the most products: it goes first, so that the threads end together.
+      for (std::size_t taken = next++; taken < panels; taken = next++) {
+        const std::size_t panel = panels - 1 - taken;
+        sum(panel, *scratch[worker]);
+        write(panel, scratch[worker]->sums.data());
+      }
+    });
+  }
+
+ private:
+  std::size_t first(std::size_t panel) const { return panel * kPanelRows; }
+  std::size_t end(std::size_t panel) const { return std::min(rows_.size(), first(panel) + kPanelRows); }
+
+  Matrix widen(std::size_t panel, std::size_t piece, WidenedRows& to, Scratch& own) const {
+    const std::size_t count = end(panel) - first(panel);
+    rows_.find(first(panel), count, own.addresses.data());
+    return to.widen(kernels_, rows_.dtype(), own.addresses.data(), count, piece);
+  }
+
+  // own.sums[i * n + j] = <rows[first(panel) + i], rows[j]>, for j < end(panel).
+  void sum(std::size_t panel, Scratch& own) const {
+    const std::size_t n = rows_.size();
+    std::fill(own.sums.begin(), own.sums.end(), 0.0);
+    for (std::size_t piece = 0; piece < layout_.pieces; ++piece) {
+      const std::size_t columns = layout_.padded_columns(piece);
+      const Matrix left = widen(panel, piece, own.left, own);
+      for (std::size_t other = 0; other < panel; ++other) {
+        const Matrix right = widen(other, piece, own.right, own);
+        kernels_.dots(left, right, columns, own.sums.data() + first(other), n);
+      }
+      kernels_.dots(left, left, columns, own.sums.data() + first(panel), n);
+    }
+  }
+
+  // Rows of the panel up to the diagonal, and the same numbers in the columns.
+  void write(std::size_t panel, const double* sums) const {
+    const std::size_t n = rows_.size();
+    for (std::size_t other = 0; other <= panel; ++other) {
+      for (std::size_t i = first(panel); i < end(panel); ++i) {
+        const double* from = sums + (i - first(panel)) * n;
+        for (std::size_t j = first(other); j < std::min(end(other), i + 1); ++j) {
+          const float product = static_cast<float>(from[j]);
+          out_[i * n + j] = product;
+          out_[j * n + i] = product;
+        }
+      }
+    }
+  }
+
+  const StoredRows& rows_;
+  const ColumnLayout layout_;
+  const RowKernels& kernels_;
+  float* const out_;
+};
+
+Floats gram(const py::list& segments, const std::string& dtype, std::size_t columns, std::size_t threads,
+            const std::optional<std::string>& isa) {
+  const StoredRows rows = stored_rows(segments, dtype_named(dtype), columns);
+  const Isa set = choose_isa(isa);
+  const std::size_t n = rows.size();
+  if (checked_product(n, n, sizeof(float)) >
+      static_cast<std::size_t>(std::numeric_limits<py::ssize_t>::max())) {
+    throw std::invalid_argument("an array does not fit into memory");
+  }
+  Floats products({static_cast<py::ssize_t>(n), static_cast<py::ssize_t>(n)});
+  float* out = products.mutable_data();
+  {
+    const py::gil_scoped_release release;
+    Panels(rows, set, out).compute(threads);
+  }
+  return products;
+}
+
+}  // namespace
+
+void bind_gram(py::module_& module) {
+  module.def("gram", &gram, py::arg("segments"), py::arg("dtype"), py::arg("columns"), py::arg("threads"),
+             py::arg("isa") = py::none(),
+             "Dot products of stored rows with each other; see gradian.ops.gram.");
+}
+
+}  // namespace gradian
