@@ -238,46 +238,47 @@ def test_without_space_nothing_is_computed(cache: Path, monkeypatch: pytest.Monk
 
 _WRITER = """
 import fcntl, sys
-from pathlib import Path
-from gradian.store.gram_cache import find_gram, write_gram
+from gradian.store.gram_cache import write_gram
 from gradian.store.reader import IndexReader
 from tests.store.building import gradients
-path, locks = sys.argv[1:]
-if locks == "no":
-    fcntl.flock = lambda *arguments: None
-reader, rows, computed = IndexReader.open(path), gradients(), []
-print("ready", flush=True)
-sys.stdin.readline()
+readers, rows, computed = [IndexReader.open(path) for path in sys.argv[1:]], gradients(), []
 def compute(block):
     computed.append(block)
     return rows[block] @ rows[block].T
-found = write_gram(reader, compute, lambda message: None)
-assert (found.block(2) == rows[2] @ rows[2].T).all()
-print(len(computed))
+for reader in readers:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    found = write_gram(reader, compute, lambda message: None)
+    assert (found.block(2) == rows[2] @ rows[2].T).all()
+    print(len(computed), flush=True)
+    fcntl.flock = lambda *arguments: None  # the second index lies where locks do nothing
 """
 
 
-@pytest.mark.parametrize("locks", ["yes", "no"])
-def test_two_processes_that_write_at_once_end_with_one_good_file(cache: Path, locks: str) -> None:
-    reader = build(cache)
+def test_two_processes_that_write_at_once_end_with_one_good_file(cache: Path) -> None:
+    readers = [build(cache / "locks"), build(cache / "no locks")]
     pipe = subprocess.PIPE
-    command = [sys.executable, "-c", _WRITER, str(reader.path), locks]
+    command = [sys.executable, "-c", _WRITER, *(str(reader.path) for reader in readers)]
     writers = [subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) for _ in range(2)]
+    for number, reader in enumerate(readers):
+        assert [_line(writer) for writer in writers] == ["ready", "ready"]
+        for writer in writers:
+            assert writer.stdin is not None
+            writer.stdin.write("\n")
+            writer.stdin.flush()
+        computed = [int(_line(writer)) for writer in writers]
+        # With locks the second process takes what the first one made.
+        assert sum(computed) == len(BLOCKS) or number == 1
+        expect_good(reader)
+        assert sorted(os.listdir(reader.path / DERIVED_FOLDER)) == [CHECKSUM_FILE, GRAM_FILE]
     for writer in writers:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "ready\n"
-    computed = []
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write("\n")
-        writer.stdin.flush()
-    for writer in writers:
-        computed.append(int(writer.communicate()[0]))
+        writer.communicate()
         assert writer.returncode == 0
-    expect_good(reader)
-    assert sorted(os.listdir(reader.path / DERIVED_FOLDER)) == [CHECKSUM_FILE, GRAM_FILE]
-    # With locks the second process takes what the first one made.
-    assert sum(computed) == len(BLOCKS) or locks == "no"
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
 
 
 _AS_ANOTHER = """
