@@ -24,6 +24,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 if not torch.cuda.is_available():
     # Before triton is imported, which reads this once.
@@ -32,7 +33,7 @@ if not torch.cuda.is_available():
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from cuda_timing import Seconds, copy_bandwidth, time_in_turn
-from kernel_cases import KERNELS, OURS, Case, Way
+from kernel_cases import KERNELS, OURS, REFERENCE, Case, Way
 from rich.console import Console
 from rich.table import Table
 from side_by_side import arguments, peak_bytes, verdict
@@ -61,6 +62,7 @@ class Row:
         most_seconds: of the measured runs.
         bytes_per_second: fewest bytes that must move over the median.
         share_of_copy: that over the bandwidth of a copy.
+        flops_per_second: of matrix products, the fewest that must be done.
         peak_bytes: held beyond the inputs.
         ratio: the kernel's median over this one.
     """
@@ -73,6 +75,7 @@ class Row:
     most_seconds: float | None = None
     bytes_per_second: float | None = None
     share_of_copy: float | None = None
+    flops_per_second: float | None = None
     peak_bytes: int | None = None
     ratio: float | None = None
 
@@ -85,16 +88,20 @@ def cases(device: torch.device, small: bool) -> Iterator[Case]:
                 yield kernel.make(shape, dtype, device)
 
 
-def worst_errors(case: Case, ways: Mapping[str, Way]) -> dict[str, float]:
+def outputs(case: Case, ways: Mapping[str, Way]) -> dict[str, tuple[Tensor | None, ...]]:
+    """Run each way once."""
+    return {name: way(*(each.clone() for each in case.inputs)) for name, way in ways.items()}
+
+
+def worst_errors(case: Case, made: Mapping[str, tuple[Tensor | None, ...]]) -> dict[str, float]:
     """Return each way's largest error from the float64 truth in units of its bound."""
     truths = case.truths()
-    errors = {}
-    for name, way in ways.items():
-        outputs = way(*(each.clone() for each in case.inputs))
-        errors[name] = max(
-            truth.excess(output) for truth, output in zip(truths, outputs, strict=True) if output is not None
+    return {
+        name: max(
+            truth.excess(value) for truth, value in zip(truths, values, strict=True) if value is not None
         )
-    return errors
+        for name, values in made.items()
+    }
 
 
 def peaks(case: Case, ways: Mapping[str, Way], device: torch.device) -> dict[str, int]:
@@ -124,6 +131,7 @@ def timed_rows(
             most_seconds=each.most,
             bytes_per_second=case.least_bytes / each.median,
             share_of_copy=case.least_bytes / each.median / copy,
+            flops_per_second=case.least_flops / each.median if case.least_flops else None,
             peak_bytes=peaks[name],
             ratio=times[OURS].median / each.median,
         )
@@ -131,14 +139,20 @@ def timed_rows(
     ]
 
 
-def disagreements(case: Case, errors: Mapping[str, float]) -> list[str]:
-    """Say which of Gradian's own ways are wrong."""
-    return [
+def disagreements(
+    case: Case, made: Mapping[str, tuple[Tensor | None, ...]], errors: Mapping[str, float]
+) -> list[str]:
+    """Say what is wrong with Gradian's own ways."""
+    found = [
         f"{case.name}: {way} differs from the truth by {errors[way]:.2g} times its bound"
         for way in case.ways
         # Written so that NaN fails.
         if not errors[way] <= 1
     ]
+    pairs = zip(made[OURS], made[REFERENCE], strict=True)
+    if case.same_bits and not all(torch.equal(ours, theirs) for ours, theirs in pairs):  # type: ignore[arg-type]
+        found.append(f"{case.name}: {OURS} differs from {REFERENCE} in some bit")
+    return found
 
 
 def goals(op: str, rows: Sequence[Row]) -> Iterator[str]:
@@ -178,6 +192,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         shown(row.seconds, 1e3, 3),
         shown(row.bytes_per_second, 1e-9, 0),
         shown(row.share_of_copy, 1, 2),
+        shown(row.flops_per_second, 1e-12, 1),
         shown(row.peak_bytes, 1e-6, 1),
         shown(row.ratio, 1, 2),
     )
@@ -186,7 +201,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 def report(rows: Sequence[Row], sentences: Sequence[str]) -> None:
     """Print the rows and what is to be said of them."""
     table = Table("case", "way", title="Triton kernels")
-    for heading in ("error / bound", "ms", "GB/s", "of a copy", "peak MB", "ratio"):
+    for heading in ("error / bound", "ms", "GB/s", "of a copy", "TFLOP/s", "peak MB", "ratio"):
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(row.case, row.way, *_cells(row))
@@ -209,8 +224,10 @@ def main(argv: list[str] | None = None) -> int:
             sentences.append(f"{case.name} was not run: {obstacle}")
             continue
         ways = case.ways if copy is None else {**case.ways, **case.baselines()}
-        errors = worst_errors(case, ways)
-        found = disagreements(case, errors)
+        made = outputs(case, ways)
+        errors = worst_errors(case, made)
+        found = disagreements(case, made, errors)
+        del made
         if found:
             print("\n".join(found), file=sys.stderr)
             return 1

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gradian.ops.cross_entropy import cross_entropy
+from gradian.ops.linear_cross_entropy import linear_cross_entropy
 from gradian.ops.per_example_grad import per_example_grads
 from gradian.ops.projection import Kind, counter_hash, projection
 from tests.tolerances import (
@@ -35,7 +36,7 @@ Way = Callable[..., "tuple[Tensor | None, ...]"]
 
 @dataclass(frozen=True)
 class Truth:
-    """One output in float64, and per element the largest error allowed."""
+    """One output in float64, and the largest error allowed: per element, or one number for the error's norm."""
 
     name: str
     value: Tensor
@@ -46,6 +47,8 @@ class Truth:
         if output.shape != self.value.shape:
             return float("inf")
         error = (output.double() - self.value).abs()
+        if self.bound.dim() == 0:
+            error = error.norm()
         ratio = torch.where(error == 0, 0.0, error / self.bound)
         return float(ratio.nan_to_num(nan=torch.inf, posinf=torch.inf).max()) if ratio.numel() else 0.0
 
@@ -61,7 +64,9 @@ class Case:
         ways: Gradian's own, by name; `triton` first.
         baselines: makes the others, by name; torch.compile and Liger are imported here.
         truths: given the inputs, what the outputs should be.
-        least_bytes: that must move: every input read and every output written once.
+        least_bytes: that must move: every input read once a pass, and every output written once.
+        least_flops: of matrix products.
+        same_bits: the kernel's outputs are the reference's, bit for bit.
     """
 
     name: str
@@ -71,6 +76,8 @@ class Case:
     baselines: Callable[[], Mapping[str, Way]]
     truths: Callable[[], tuple[Truth, ...]]
     least_bytes: int
+    least_flops: int = 0
+    same_bits: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,10 +116,12 @@ def _own(way: Callable[[str], Way]) -> dict[str, Way]:
 # Cross entropy
 
 
-def _losses(loss: Callable[[Tensor, Tensor], Tensor]) -> Way:
-    def way(logits: Tensor, targets: Tensor) -> tuple[Tensor | None, ...]:
-        leaf = logits.detach().requires_grad_()
-        value = loss(leaf, targets)
+def _losses(loss: Callable[..., Tensor]) -> Way:
+    """Loss of the inputs and gradient of the first."""
+
+    def way(first: Tensor, *others: Tensor) -> tuple[Tensor | None, ...]:
+        leaf = first.detach().requires_grad_()
+        value = loss(leaf, *others)
         value.sum().backward()  # type: ignore[no-untyped-call]
         return value.detach(), leaf.grad
 
@@ -166,6 +175,63 @@ def cross_entropy_case(shape: tuple[int, int], dtype: torch.dtype, device: torch
     name = _named("cross_entropy", dtype, f"{rows} x {vocabulary}")
     # The logits twice, forward and backward, and their gradient.
     return Case(name, "cross_entropy", (logits, targets), ways, baselines, truths, 3 * _bytes(logits))
+
+
+def linear_cross_entropy_case(shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> Case:
+    """Loss per token and the gradient of the hidden states, through a frozen head."""
+    rows, width, vocabulary = shape
+    generator = _generator(device)
+    hidden = torch.randn(rows, width, generator=generator, device=device).to(dtype)
+    weight = (torch.randn(vocabulary, width, generator=generator, device=device) * (3 / width**0.5)).to(dtype)
+    targets = torch.randint(vocabulary, (rows,), generator=generator, device=device)
+
+    def logits(loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        return lambda hidden, weight, targets: loss(functional.linear(hidden, weight), targets)
+
+    def truths() -> tuple[Truth, ...]:
+        plain = logits(lambda x, t: functional.cross_entropy(x, t, reduction="none"))
+        h, w = hidden.double(), weight.double()
+        loss, gradient = _losses(plain)(h, w, targets)
+        assert loss is not None
+        assert gradient is not None
+        terms = functional.linear(h.abs(), w.abs()).amax(dim=1, keepdim=True)
+        delta = _sum_bound("linear_cross_entropy", dtype, terms)
+        of_loss = 2 * delta.squeeze(1) + _loss_bound(loss, dtype)
+        if dtype == torch.float32:
+            g = functional.linear(h.detach(), w).softmax(dim=1)
+            g[torch.arange(rows, device=device), targets] -= 1
+            bound = (g.abs_() * (16 * EPS + 2 * delta)) @ w.abs()
+        else:
+            # No further off than a head that runs as a module.
+            module = logits(lambda x, t: cross_entropy(x, t, impl=REFERENCE))
+            _, theirs = _losses(module)(hidden.clone(), weight, targets)
+            assert theirs is not None
+            bound = CROSS_ENTROPY_GRADIENT_RATIO * (theirs.double() - gradient).norm()
+        return Truth("loss", loss, of_loss), Truth("gradient", gradient, bound)
+
+    def baselines() -> Mapping[str, Way]:
+        ways = {
+            "torch eager": _losses(logits(_upcast)),
+            "torch.compile": _losses(torch.compile(logits(_upcast), dynamic=False)),
+        }
+        if find_spec("liger_kernel"):
+            module = import_module("liger_kernel.transformers").LigerFusedLinearCrossEntropyLoss
+            fused = _losses(lambda h, w, t: module(reduction="sum")(w, h, t))
+            # One loss for all tokens.
+            ways["Liger"] = lambda *inputs: (None, fused(*inputs)[1])
+        return ways
+
+    ways = _own(lambda impl: _losses(lambda h, w, t: linear_cross_entropy(h, w, t, impl=impl)))
+    return Case(
+        _named("linear_cross_entropy", dtype, f"{rows} x {width} to {vocabulary}"),
+        "linear_cross_entropy",
+        (hidden, weight, targets),
+        ways,
+        baselines,
+        truths,
+        least_bytes=2 * _bytes(hidden, weight) + _bytes(hidden),
+        least_flops=4 * rows * width * vocabulary,
+    )
 
 
 # Sums
@@ -225,7 +291,9 @@ def per_example_grad_case(
 
     name = _named("per_example_grad", dtype, f"b={batch} t={time} r={rank} {len(sides)} matrices")
     written = sum(batch * i * o * _STORED.itemsize for i, o in sides)
-    return Case(name, "per_example_grad", inputs, _own(own), baselines, truths, _bytes(*inputs) + written)
+    moved = _bytes(*inputs) + written
+    flops = sum(2 * batch * time * i * o for i, o in sides)
+    return Case(name, "per_example_grad", inputs, _own(own), baselines, truths, moved, flops)
 
 
 def projection_case(shape: tuple[Kind, int, int, int], dtype: torch.dtype, device: torch.device) -> Case:
@@ -263,6 +331,12 @@ KERNELS = (
         _FLOATS,
         shapes=((2048, 32000), (2048, 128256)),
         quick_shapes=((5, 67), (3, 1031)),
+    ),
+    Kernel(
+        linear_cross_entropy_case,
+        _FLOATS,
+        shapes=((2048, 2048, 128256), (2048, 4096, 32000)),
+        quick_shapes=((5, 33, 129),),
     ),
     Kernel(
         per_example_grad_case,

@@ -77,14 +77,28 @@ def test_an_output_that_is_nan_or_of_another_shape_is_beyond_every_bound(bench: 
         assert truth.excess(output) == float("inf")
 
 
+def test_a_bound_without_elements_is_for_the_norm_of_the_error(bench: Any) -> None:
+    truth = import_module("kernel_cases").Truth("y", torch.zeros(2).double(), torch.tensor(10.0))
+    assert truth.excess(torch.tensor([3.0, 4.0])) == 0.5
+
+
+def test_the_kernel_may_be_held_to_the_references_bits(bench: Any) -> None:
+    case = bench.Case("one", "projection", (), {}, dict, tuple, least_bytes=0, same_bits=True)
+    ours, theirs = torch.tensor([1.0]), torch.tensor([1.0 + 2**-23])
+    assert bench.disagreements(case, {"triton": (ours,), "reference": (ours.clone(),)}, {}) == []
+    found = bench.disagreements(case, {"triton": (ours,), "reference": (theirs,)}, {})
+    assert found == ["one: triton differs from reference in some bit"]
+
+
 def test_rows_set_each_way_beside_the_kernel_and_goals_name_the_fastest(bench: Any) -> None:
-    case = bench.Case("cross_entropy", "cross_entropy", (), {}, dict, tuple, least_bytes=600)
+    case = bench.Case("cross_entropy", "cross_entropy", (), {}, dict, tuple, least_bytes=600, least_flops=20)
     medians = {"triton": 2.0, "reference": 8.0, "Liger": 4.0}
     times = {way: bench.Seconds(median, median / 2, median * 2) for way, median in medians.items()}
     zero = dict.fromkeys(medians, 0)
     rows = bench.timed_rows(case, zero, zero, times, copy=400.0)
     assert [(row.way, row.ratio) for row in rows] == [("triton", 1.0), ("reference", 0.25), ("Liger", 0.5)]
     assert (rows[0].bytes_per_second, rows[0].share_of_copy) == (300.0, 0.75)
+    assert [row.flops_per_second for row in rows] == [10.0, 2.5, 5.0]
     fastest, share = bench.goals("cross_entropy", rows)
     assert fastest == (
         "goal met: cross_entropy: time against the fastest other way's (Liger) 0.500, at most 1 wanted"
