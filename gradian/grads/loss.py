@@ -1,7 +1,9 @@
 """Per-example losses of a causal language model, computed only where a token is supervised.
 
 A pre-hook on the output head gathers the hidden states that predict a supervised token, so logits exist for
-those N positions and no others: [1, N, V] instead of [b, t, V].
+those N positions and no others: [1, N, V] instead of [b, t, V]. Where Triton's kernels run and the head is a plain
+linear map, not even those exist: the head is shown one position, and the loss is computed from the gathered
+hidden states and the head's weight.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from torch import Tensor
 from gradian.data.collate import PaddedBatch, length_batches, pad_batch
 from gradian.errors import GradientError
 from gradian.grads.memory import explain_out_of_memory
+from gradian.grads.output_head import head_obstacle, logit_form
+from gradian.ops import linear_cross_entropy as fused
 from gradian.ops.cross_entropy import cross_entropy
 from gradian.types import EncodedExample, FloatArray
 
@@ -114,7 +118,11 @@ def per_example_ce(
     Returns:
         float32 [n_examples] (float64 for float64 logits); exactly zero where an example has no row.
     """
-    token = cross_entropy(logits, targets)
+    return _by_example(cross_entropy(logits, targets), owner, n_examples, reduction)
+
+
+def _by_example(token: Tensor, owner: Tensor, n_examples: int, reduction: Reduction) -> Tensor:
+    """Reduce the losses [N] of tokens to those [n_examples] of their owners."""
     # A padded table summed along its rows, not index_add, whose order is not fixed on a GPU.
     slot, width = slot_in_owner(owner, n_examples)
     table = token.new_zeros(n_examples, width).index_put((owner, slot), token)
@@ -129,16 +137,40 @@ def _accepted_inputs(model: Any) -> frozenset[str]:
     return frozenset(inspect.signature(inner.forward).parameters)
 
 
+def _model_inputs(model: Any, batch: TokenBatch) -> dict[str, Any]:
+    inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask, "use_cache": False}
+    if "position_ids" in _accepted_inputs(model):
+        inputs["position_ids"] = batch.position_ids
+    return inputs
+
+
+def _output_head(model: Any) -> torch.nn.Module:
+    head = model.get_output_embeddings()
+    if not isinstance(head, torch.nn.Module):
+        raise GradientError(
+            "the model has no output head that transformers can name",
+            where=type(model).__name__,
+            fix="use a model class whose get_output_embeddings() returns its language-model head",
+        )
+    return head
+
+
 @contextmanager
-def _gather_before_head(head: torch.nn.Module, positions: Tensor) -> Iterator[list[int]]:
-    """While active, `head` sees only the hidden states at the flattened `positions`, as [1, N, h]."""
-    calls: list[int] = []
+def _gather_before_head(
+    head: torch.nn.Module, positions: Tensor, *, bypass: bool = False
+) -> Iterator[list[Tensor]]:
+    """While active, `head` sees only the hidden states at the flattened `positions`, as [1, N, h].
+
+    With `bypass` it sees one of them, as little as the model's own code can go on with. Yields a list that
+    holds the hidden states [N, h] of each call.
+    """
+    calls: list[Tensor] = []
 
     def gather(module: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         hidden = args[0]
-        calls.append(hidden.shape[-1])
         rows = hidden.reshape(-1, hidden.shape[-1]).index_select(0, positions.to(hidden.device))
-        return (rows.unsqueeze(0), *args[1:])
+        calls.append(rows)
+        return ((rows[:1].detach() if bypass else rows).unsqueeze(0), *args[1:])
 
     handle = head.register_forward_pre_hook(gather)
     try:
@@ -147,40 +179,69 @@ def _gather_before_head(head: torch.nn.Module, positions: Tensor) -> Iterator[li
         handle.remove()
 
 
+def _gathered(
+    model: Any, head: torch.nn.Module, batch: TokenBatch, *, bypass: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Run the model; return the hidden states [N, h] and the logits [N, V], or [1, V] with `bypass`."""
+    with _gather_before_head(head, batch.flat_positions, bypass=bypass) as calls:
+        logits: Tensor = model(**_model_inputs(model, batch)).logits
+    rows = min(1, batch.targets.shape[0]) if bypass else batch.targets.shape[0]
+    if len(calls) != 1 or logits.shape[:-1] != (1, rows):
+        raise GradientError(
+            "the output head was not called once on the last hidden states",
+            where=type(model).__name__,
+            found=f"{len(calls)} calls, logits of shape {tuple(logits.shape)}",
+            expected=f"1 call, logits [1, {rows}, vocabulary]",
+        )
+    return calls[0], logits.squeeze(0)
+
+
 def supervised_logits(model: Any, batch: TokenBatch) -> Tensor:
     """Run the model and return the logits [N, V] that predict the supervised tokens, row by row.
 
     Raises:
         GradientError: the model's output head cannot be found or is not used exactly once.
     """
-    head = model.get_output_embeddings()
-    if head is None:
-        raise GradientError(
-            "the model has no output head that transformers can name",
-            where=type(model).__name__,
-            fix="use a model class whose get_output_embeddings() returns its language-model head",
-        )
-    inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask, "use_cache": False}
-    if "position_ids" in _accepted_inputs(model):
-        inputs["position_ids"] = batch.position_ids
-    with _gather_before_head(head, batch.flat_positions) as calls:
-        logits: Tensor = model(**inputs).logits
-    if len(calls) != 1 or logits.shape[:-1] != (1, batch.targets.shape[0]):
-        raise GradientError(
-            "the output head was not called once on the last hidden states",
-            where=type(model).__name__,
-            found=f"{len(calls)} calls, logits of shape {tuple(logits.shape)}",
-            expected=f"1 call, logits [1, {batch.targets.shape[0]}, vocabulary]",
-        )
-    return logits.squeeze(0)
+    return _gathered(model, _output_head(model), batch)[1]
 
 
-def batch_losses(model: Any, batch: TokenBatch, reduction: Reduction = "mean") -> Tensor:
-    """Return the differentiable loss of each example of a batch, [b]; rows must have supervised tokens."""
-    logits = supervised_logits(model, batch)
-    return per_example_ce(
-        logits, batch.targets.to(logits.device), batch.owner.to(logits.device), batch.n_rows, reduction
-    )
+def _fused_losses(model: Any, batch: TokenBatch, impl: str | None) -> Tensor | None:
+    """Return the losses [N] from hidden states and the head's weight, or None where the head must run."""
+    head = _output_head(model)
+    if not isinstance(head, torch.nn.Linear) or head_obstacle(head) is not None:
+        return None
+    weight, bias = head.weight, head.bias
+    # On the CPU the reference would multiply three times where a head that runs multiplies twice.
+    if impl is None and fused.OP.backend(weight.device, weight.dtype) != "triton":
+        return None
+    form = logit_form(model, head, _model_inputs(model, batch))
+    if form is None:
+        return None
+    hidden, _ = _gathered(model, head, batch, bypass=True)
+    targets = batch.targets.to(hidden.device)
+    return fused.linear_cross_entropy(hidden, weight, targets, bias, form.softcap, form.scale, impl)
+
+
+def batch_losses(
+    model: Any, batch: TokenBatch, reduction: Reduction = "mean", fused_head: str | None = None
+) -> Tensor:
+    """Return the differentiable loss of each example of a batch, [b]; rows must have supervised tokens.
+
+    Args:
+        model: the model.
+        batch: the batch.
+        reduction: `mean` or `sum` over an example's supervised tokens.
+        fused_head: implementation of `linear_cross_entropy` to use where the head allows it; None uses it where
+            its Triton kernels run, and else runs the head.
+
+    Raises:
+        GradientError: the model's output head cannot be found or is not used exactly once.
+    """
+    token = _fused_losses(model, batch, fused_head)
+    if token is None:
+        logits = supervised_logits(model, batch)
+        token = cross_entropy(logits, batch.targets.to(logits.device))
+    return _by_example(token, batch.owner.to(token.device), batch.n_rows, reduction)
 
 
 def pad_token(tokenizer: Any) -> int:
