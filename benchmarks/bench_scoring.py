@@ -2,10 +2,10 @@
 
     python benchmarks/bench_scoring.py --store /tmp/stores --json scoring.json
 
-- ours: `gradian.query.scorer.score_index` with the engine `datainf`; in the rows that say "gram", with the Gram
-  matrix of each block at hand, so that the store is read once and not twice.
+- ours: `gradian.query.scorer.score_index` with the engine `datainf`.
 - torch: streams the mapped chunks and fuses as far as torch's operations allow; its tile is the best of a sweep
   in the same run (`score_baselines.torch_scores`).
+- torch gram: ours and torch with the Gram matrix of each block at hand, so that the store is read once and not twice.
 - loop: the elementwise loop over queries, weights and examples of published DataInf code, run on a few rows held
   in memory and scaled up: its time is proportional to rows, blocks and queries.
 - numpy: as torch, with numpy alone, its tile swept too.
@@ -50,11 +50,14 @@ from score_baselines import (
     loop_scores,
     numpy_scores,
     torch_scores,
+    torch_scores_with_gram,
 )
 from side_by_side import Run, arguments, machine, timings, verdict
 from threadpoolctl import threadpool_limits
 
-from gradian.engines import EngineSettings
+from gradian.engines import EngineSettings, GramStore
+from gradian.engines.gram import gram_matrices
+from gradian.progress import NullProgress
 from gradian.query.scorer import QueryGradients, score_index
 from gradian.store.cache import find_index, remove_index
 from gradian.store.disk import estimate_bytes
@@ -67,8 +70,10 @@ CPU = torch.device("cpu")
 EPS = 2.0**-24
 # |score - truth| <= this * EPS * sum of magnitudes. Ours is the bound of tests/tolerances.py; the others sum a
 # whole row, and all rows, in float32.
-BOUNDS = {"ours": 4.0, "torch": 32.0, "loop": 32.0, "numpy": 32.0}
-BASELINES = ("torch", "loop", "numpy")
+BOUNDS = {"ours": 4.0, "ours gram": 4.0, "torch": 32.0, "torch gram": 32.0, "loop": 32.0, "numpy": 32.0}
+# What each baseline is set against, and how often that reads the store.
+AGAINST = {"torch": "ours", "loop": "ours", "numpy": "ours", "torch gram": "ours gram"}
+READS = {"ours": 2, "ours gram": 1}
 # Room beside the page cache for the process and the probes.
 MEMORY_RESERVE = 3 << 30
 
@@ -217,11 +222,19 @@ def random_queries(size: Size, m: int) -> QueryGradients:
     return QueryGradients(tuple(f"query {i}" for i in range(m)), tuple(map(torch.from_numpy, blocks)))
 
 
-def datainf(store: IndexReader, queries: QueryGradients) -> FloatArray:
+def datainf(store: IndexReader, queries: QueryGradients, gram: GramStore | None = None) -> FloatArray:
     """Return ours: DataInf's scores, float64 [n, m]."""
     settings = EngineSettings(lambda_scale=LAMBDA_SCALE)
-    scores: FloatArray = score_index(store, queries, ["datainf"], settings)["datainf"].values.T
+    scores: FloatArray = score_index(store, queries, ["datainf"], settings, gram=gram)["datainf"].values.T
     return scores
+
+
+def open_gram(store: IndexReader) -> tuple[GramStore, list[torch.Tensor]]:
+    """Return the store's Gram matrices, built if they are not there: as ours and as torch takes them."""
+    gram = gram_matrices(store, "always", queries=1, progress=NullProgress())
+    if gram is None:
+        raise RuntimeError(f"{store.path}: the Gram matrices could not be built")
+    return gram, [torch.from_numpy(gram.block(block)) for block in range(len(store.blocks))]
 
 
 @contextmanager
@@ -242,14 +255,17 @@ def disagreements() -> list[str]:
     for dtype in ("float32", "float16"):
         with TemporaryDirectory(prefix="gradian-bench-") as folder:
             store = open_store(Path(folder), SMALL, dtype)
+            gram, grams = open_gram(store)
             for m in (1, 3):
                 queries = random_queries(SMALL, m)
                 truth, magnitude = exact_scores(store, [block.numpy() for block in queries.blocks])
                 held = gradients_in_memory(store, SMALL.blocks, SMALL.rows)
                 scores = {
                     "ours": datainf(store, queries),
-                    "torch": torch_scores(store, queries.blocks, 16).double().numpy(),
-                    "loop": loop_scores(held, queries.blocks).double().numpy(),
+                    "ours gram": datainf(store, queries, gram),
+                    "torch": torch_scores(store, queries.blocks, 16).numpy(),
+                    "torch gram": torch_scores_with_gram(store, queries.blocks, grams, 16).numpy(),
+                    "loop": loop_scores(held, queries.blocks).numpy(),
                     "numpy": numpy_scores(store, queries.blocks, 16),
                 }
                 for name, values in scores.items():
@@ -350,6 +366,7 @@ def prepare(setting: Setting, store: IndexReader, size: Size) -> Contest:
     """Sweep the tiles, run everything once and note how long that took."""
     queries = random_queries(size, setting.queries)
     first, asked = _FirstBlock(store), queries.blocks[:1]
+    gram, grams = open_gram(store)
     rows = min(size.loop_rows, store.n)
     held = gradients_in_memory(store, 1, rows)
     one = [block[:1] for block in asked]
@@ -357,12 +374,17 @@ def prepare(setting: Setting, store: IndexReader, size: Size) -> Contest:
         tile_rows = {
             "torch": best_tile(lambda rows: torch_scores(first, asked, rows), size),
             "numpy": best_tile(lambda rows: numpy_scores(first, asked, rows), size),
+            "torch gram": best_tile(lambda rows: torch_scores_with_gram(first, asked, grams, rows), size),
         }
         runs: dict[str, Run] = {
             "ours": lambda: datainf(store, queries),
             "torch": lambda: torch_scores(store, queries.blocks, tile_rows["torch"]),
             "loop": lambda: loop_scores(held, one),
             "numpy": lambda: numpy_scores(store, queries.blocks, tile_rows["numpy"]),
+            "ours gram": lambda: datainf(store, queries, gram),
+            "torch gram": lambda: torch_scores_with_gram(
+                store, queries.blocks, grams, tile_rows["torch gram"]
+            ),
         }
         probes = Probes(store, size, setting.threads)
         start = time.perf_counter()
@@ -387,15 +409,12 @@ def measured(contest: Contest, size: Size, repeats: int) -> list[ScoringRow]:
     shown = ", ".join(f"{name} {value:.1f}" for name, value in bandwidth.items())
     print(f"{contest.setting}: GB/s: {shown}", file=sys.stderr)
     best = max(value for name, value in bandwidth.items() if name != Probes.MAPPED)
-    ours = Spread.of(seconds["ours"])
-    # DataInf's two passes.
-    reads = 2
-    stored = size.rows * size.blocks * size.columns * np.dtype(contest.setting.dtype).itemsize
-    gb_per_s = reads * stored / ours.median / 1e9
+    stored = contest.probes.bytes[Probes.MAPPED]
     result = []
-    for name in BASELINES:
-        scaled = contest.scale.get(name, 1.0)
+    for name, opponent in AGAINST.items():
+        ours, scaled = Spread.of(seconds[opponent]), contest.scale.get(name, 1.0)
         baseline = Spread.of(seconds[name], scaled)
+        gb_per_s = READS[opponent] * stored / ours.median / 1e9
         result.append(
             ScoringRow(
                 case=f"{name} {contest.setting}",
@@ -406,7 +425,7 @@ def measured(contest: Contest, size: Size, repeats: int) -> list[ScoringRow]:
                 baseline_min_s=baseline.least,
                 baseline_max_s=baseline.most,
                 ratio=ours.median / baseline.median,
-                reads=reads,
+                reads=READS[opponent],
                 gb_per_s=gb_per_s,
                 read_share=gb_per_s / best,
                 bandwidth_gb_per_s=best,
@@ -543,6 +562,10 @@ def main(argv: list[str] | None = None) -> int:
                 print(reason, file=sys.stderr)
                 return 2
             store = open_store(folder, size, dtype)
+            start = time.perf_counter()
+            open_gram(store)
+            gram_s = time.perf_counter() - start
+            print(f"{dtype}: Gram matrices in {gram_s:.1f} s (less where they were kept)", file=sys.stderr)
             contests = []
             for setting in group:
                 contests.append(prepare(setting, store, size))

@@ -39,7 +39,7 @@ CASES = {
         f"{baseline} {dtype} m={m} 1T"
         for dtype in ("float32", "float16")
         for m in (1, 16)
-        for baseline in ("torch", "loop", "numpy")
+        for baseline in ("torch", "loop", "numpy", "torch gram")
     ],
 }
 
