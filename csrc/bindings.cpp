@@ -18,6 +18,8 @@ PYBIND11_MODULE(_native, module) {
         return names;
       },
       "Names of the instruction sets that this machine can run, best first.");
+  gradian::bind_chunk_reader(module);
+  gradian::bind_chunk_writer(module);
   gradian::bind_top_k(module);
   gradian::bind_cluster_sums(module);
   gradian::bind_widen(module);

@@ -5,6 +5,8 @@
 
 namespace gradian {
 
+void bind_chunk_reader(pybind11::module_& module);
+void bind_chunk_writer(pybind11::module_& module);
 void bind_top_k(pybind11::module_& module);
 void bind_cluster_sums(pybind11::module_& module);
 void bind_widen(pybind11::module_& module);

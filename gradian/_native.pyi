@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,3 +40,24 @@ def datainf_accumulate(
     threads: int,
     isa: str | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
+
+class ChunkReader:
+    def __init__(self, dtype: str, read_ahead: int) -> None: ...
+    @property
+    def reads_ahead(self) -> bool: ...
+    def map_rows(self, fd: int, offset: int, rows: int, width: int) -> NDArray[Any]: ...
+    def warm(self, fd: int, offset: int, size: int) -> None: ...
+    def close(self) -> None: ...
+
+class ChunkWriter:
+    def __init__(
+        self, rows: int, starts: Sequence[int], widths: Sequence[int], dtype: str, isa: str | None = None
+    ) -> None: ...
+    def write(
+        self,
+        fd: int,
+        first_block: int,
+        rows: NDArray[np.int64],
+        blocks: list[NDArray[Any]],
+        sq_norms: NDArray[np.float64],
+    ) -> None: ...

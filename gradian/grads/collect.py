@@ -293,8 +293,7 @@ def build_index(
         with writer.chunk(number) as chunk:
             for batch in collector.batches(part):
                 at = rows[batch.indices]
-                for block, values in enumerate(batch.blocks):
-                    chunk.write_block(block, at, values.numpy())
+                chunk.write_rows(at, [values.numpy() for values in batch.blocks])
                 counts = np.array([part[int(i)].n_supervised for i in batch.indices], dtype=np.int64)
                 chunk.write_examples(at, batch.loss, counts)
                 if progress is not None:

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from types import ModuleType
-from typing import Any, Generic, TypeVar
-
-import torch
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gradian.errors import OpUnavailableError
 from gradian.registry import Registry
+
+if TYPE_CHECKING:
+    import torch
 
 ENVIRONMENT_VARIABLE = "GRADIAN_OPS"
 CHOICES = ("auto", "reference", "native", "triton")
@@ -27,7 +28,11 @@ CHOICES = ("auto", "reference", "native", "triton")
 _PREFERENCE = ("triton", "native", "reference")
 
 F = TypeVar("F", bound=Callable[..., Any])
-Supports = Callable[[torch.device, torch.dtype], "str | None"]
+Supports = Callable[["torch.device", "torch.dtype"], "str | None"]
+
+# Stand for device and dtype where torch, which the light commands do without, is not imported.
+_HOST: Any = SimpleNamespace(type="cpu")
+_BYTES: Any = "bytes"
 
 
 @cache
@@ -157,6 +162,10 @@ class Op(Generic[F]):
         """Return the function that will run on tensors of the device and dtype of `like`."""
         return self.implementations[self.backend(like.device, like.dtype, impl)].function
 
+    def choose_on_host(self, impl: str | None = None) -> F:
+        """Return the function that will run on what is in no tensor, such as a file. Does not import torch."""
+        return self.implementations[self.backend(_HOST, _BYTES, impl)].function
+
 
 OPS: Registry[Op[Any]] = Registry("operation")
 
@@ -179,29 +188,32 @@ class Decision:
 
 
 def decision_table(
-    device: torch.device | None = None, dtype: torch.dtype = torch.float32
+    device: torch.device | None = None, dtype: torch.dtype | None = None
 ) -> tuple[Decision, ...]:
-    """Return, for every operation by name, what runs on `device` (the CPU if None)."""
+    """Return, for every operation by name, what runs on `device` (the CPU if None) in `dtype` (or float32)."""
+    import torch
+
     # The operations register when their modules are imported.
     import gradian.ops as package
 
     package.load_all()
     chosen = device if device is not None else torch.device("cpu")
+    numbers = dtype if dtype is not None else torch.float32
     table = []
     for name, op in sorted(OPS.items()):
         where = torch.device("cpu") if op.stored else chosen
-        obstacles = {backend: op.obstacle(backend, where, dtype) for backend in CHOICES[1:]}
+        obstacles = {backend: op.obstacle(backend, where, numbers) for backend in CHOICES[1:]}
         reasons = {backend: reason for backend, reason in obstacles.items() if reason is not None}
         try:
-            backend = op.backend(where, dtype)
+            backend = op.backend(where, numbers)
         except OpUnavailableError:
             backend = "unavailable"
         table.append(Decision(name, where.type, backend, reasons))
     return tuple(table)
 
 
-def decisions(device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> dict[str, str]:
-    """Return the backend that runs each operation on `device` (the CPU if None), by name."""
+def decisions(device: torch.device | None = None, dtype: torch.dtype | None = None) -> dict[str, str]:
+    """Return the backend that runs each operation, by name; see `decision_table`."""
     return {decision.op: decision.backend for decision in decision_table(device, dtype)}
 
 

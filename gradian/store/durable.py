@@ -153,6 +153,11 @@ class PartialFile:
             self.discard()
             raise
 
+    @property
+    def fd(self) -> int:
+        """The open file."""
+        return self._fd
+
     def write_at(self, data: bytes | memoryview, offset: int) -> None:
         """Write bytes in place."""
         write_all(self._fd, data, offset)

@@ -1,7 +1,8 @@
 """Reads an index without trusting it and without writing anything.
 
 Gradients come as memory-mapped arrays of one tile at a time, so what is mapped never grows with the index.
-The maps are private (copy on write): nothing that a caller does to them reaches the file.
+The maps are private (copy on write): nothing that a caller does to them reaches the file. Where the compiled
+reader runs, a second thread brings in the next tiles, and the first ones of the next block.
 
 The folder is held open: after `--force` replaces an index, a reader of the old one keeps its maps, and its
 next tile is an error, never rows of the new one.
@@ -10,12 +11,13 @@ next tile is an error, never rows of the new one.
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import stat
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -23,7 +25,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gradian.errors import CorruptIndexError, IncompleteIndexError, StoreError
+from gradian.errors import CorruptIndexError, GradianError, IncompleteIndexError, StoreError
+from gradian.ops.chunk_io import READ_AHEAD_BYTES, chunk_io
 from gradian.store.format import (
     CHUNKS_FOLDER,
     EXAMPLES_FILE,
@@ -40,6 +43,18 @@ from gradian.types import BlockSpec, FloatArray, IntArray
 GradientArray: TypeAlias = npt.NDArray[np.floating[Any]]
 
 _READ_BYTES = 64 << 20
+# The system itself reads about this far ahead.
+_WARM_BYTES = 128 << 10
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A mapped tile: its chunk, the file it was mapped from, and its first global row."""
+
+    chunk: int
+    file: tuple[int, int, int]
+    first: int
+    rows: GradientArray
 
 
 class IndexReader:
@@ -50,10 +65,14 @@ class IndexReader:
         manifest: its manifest.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, folder: int) -> None:
+    def __init__(
+        self, path: Path, manifest: Manifest, folder: int, read_ahead: int = READ_AHEAD_BYTES
+    ) -> None:
         self.path = path
         self.manifest = manifest
         self._layout = manifest.layout
+        self._read_ahead = read_ahead
+        self._rows = chunk_io().reader(manifest.dtype, read_ahead)
         self._folder = os.dup(folder)
         weakref.finalize(self, os.close, self._folder)
         self._chunks = _open_inside(self._folder, CHUNKS_FOLDER, path / CHUNKS_FOLDER, os.O_DIRECTORY)
@@ -62,13 +81,19 @@ class IndexReader:
             pass
 
     @classmethod
-    def open(cls, path: str | Path, verify: Literal["headers", "checksums"] = "headers") -> IndexReader:
+    def open(
+        cls,
+        path: str | Path,
+        verify: Literal["headers", "checksums"] = "headers",
+        read_ahead: int = READ_AHEAD_BYTES,
+    ) -> IndexReader:
         """Open an index and check it.
 
         Args:
             path: the index folder.
             verify: `headers` checks the manifest and every file's size and header; `checksums` reads every
                 byte as well.
+            read_ahead: bytes to bring in before their turn, rounded up to a whole tile.
 
         Raises:
             IncompleteIndexError: the build has not finished.
@@ -93,7 +118,7 @@ class IndexReader:
                     found=f"no {MANIFEST_FILE}",
                     fix="run the command that builds it again: it goes on from the last committed chunk",
                 )
-            reader = cls(path, Manifest.from_json(data, where=str(path / MANIFEST_FILE)), folder)
+            reader = cls(path, Manifest.from_json(data, where=str(path / MANIFEST_FILE)), folder, read_ahead)
         finally:
             os.close(folder)
         if verify == "checksums":
@@ -144,7 +169,8 @@ class IndexReader:
 
         Yields:
             The first global row and a [rows, d_l] array in the storage dtype: a view of the file, valid for as
-            long as it is kept, mapped until then. It may be written to; the file does not change.
+            long as it is kept, mapped until then. It may be written to; the file does not change. A file that
+            is cut short while it is mapped ends the process that touches the missing part (SIGBUS).
 
         Raises:
             CorruptIndexError: a file changed since the index was opened.
@@ -154,14 +180,72 @@ class IndexReader:
             raise IndexError(f"block {block} of {len(self.blocks)}")
         if max_rows is not None and max_rows < 1:
             raise ValueError("max_rows must be at least 1")
+        arrived = -1
+        for tile in self._early(self._mapped(block, max_rows)):
+            if tile.chunk != arrived:
+                self._check_unchanged(tile)
+                arrived = tile.chunk
+            yield tile.first, tile.rows
+
+    def _mapped(self, block: int, max_rows: int | None) -> Iterator[_Tile]:
+        """The tiles of a block, each mapped when it is asked for; at the end the next block is asked for."""
         name = self.blocks[block].name
         for k in range(self._layout.n_chunks):
             rows, layout = self._layout.rows(k), self._layout.chunk(k)
-            step = max_rows or len(rows)
+            slot, step = layout.slots[name], max_rows or len(rows)
             with self._chunk(k, layout) as fd:
+                file = _identity(os.fstat(fd))
                 for first in range(0, len(rows), step):
-                    tile = _map_rows(fd, layout, layout.slots[name], first, min(step, len(rows) - first))
-                    yield rows.start + first, tile
+                    start, count = layout.offset(slot) + first * slot.row_bytes, min(step, len(rows) - first)
+                    tile = self._rows.map_rows(fd, start, count, slot.shape[1])
+                    yield _Tile(k, file, rows.start + first, tile)
+        if self._rows.reads_ahead and block + 1 < len(self.blocks):
+            self._warm(self.blocks[block + 1].name)
+
+    def _early(self, tiles: Iterator[_Tile]) -> Iterator[_Tile]:
+        """The same tiles, mapped before their turn; an error waits for its turn."""
+        limit = self._read_ahead if self._rows.reads_ahead else 0
+        coming: deque[_Tile] = deque()
+        size = 0
+        problem: GradianError | None = None
+        try:
+            for tile in tiles:
+                coming.append(tile)
+                size += tile.rows.nbytes
+                while coming and size - coming[0].rows.nbytes >= limit:
+                    size -= coming[0].rows.nbytes
+                    yield coming.popleft()
+        except GradianError as error:
+            problem = error
+        while coming:
+            yield coming.popleft()
+        if problem is not None:
+            raise problem
+
+    def _check_unchanged(self, tile: _Tile) -> None:
+        where = self.path / self._layout.chunk_file(tile.chunk)
+        with self._in_place(), _read_errors(where):
+            try:
+                found = os.stat(
+                    self._layout.chunk_name(tile.chunk), dir_fd=self._chunks, follow_symlinks=False
+                )
+            except FileNotFoundError:
+                raise _corrupt(where, "the file is missing") from None
+            if _identity(found) != tile.file:
+                raise _corrupt(where, "the file changed after it was opened")
+
+    def _warm(self, name: str) -> None:
+        """Ask for the beginning of a block. What is wrong with a file is told when its turn comes."""
+        left = self._read_ahead
+        for k in range(self._layout.n_chunks):
+            layout = self._layout.chunk(k)
+            slot = layout.slots[name]
+            size = min(left, slot.stop - slot.start)
+            if size < _WARM_BYTES:
+                return
+            with suppress(GradianError), self._chunk(k, layout) as fd:
+                self._rows.warm(fd, layout.offset(slot), size)
+            left -= size
 
     def verify(self) -> None:
         """Read every byte of every file and compare it with what was written.
@@ -266,12 +350,9 @@ def read_tensor(fd: int, layout: FileLayout, slot: TensorSlot) -> npt.NDArray[An
     return np.frombuffer(buffer, dtype=slot.numpy_dtype).reshape(slot.shape)
 
 
-def _map_rows(fd: int, layout: FileLayout, slot: TensorSlot, first: int, rows: int) -> GradientArray:
-    start = layout.offset(slot) + first * slot.row_bytes
-    lead = start % mmap.ALLOCATIONGRANULARITY
-    area = mmap.mmap(fd, lead + rows * slot.row_bytes, access=mmap.ACCESS_COPY, offset=start - lead)
-    count = rows * slot.shape[1]
-    return np.frombuffer(area, dtype=slot.numpy_dtype, count=count, offset=lead).reshape(rows, slot.shape[1])
+def _identity(found: os.stat_result) -> tuple[int, int, int]:
+    """Tells a file from another one and from itself when it was cut short."""
+    return found.st_dev, found.st_ino, found.st_size
 
 
 def _open_folder(path: Path) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradian.errors import IncompleteIndexError, StoreError
+from gradian.ops.chunk_io import RowTable, chunk_io
 from gradian.store.cache import find_index, index_path
 from gradian.store.durable import (
     PartialFile,
@@ -341,44 +342,52 @@ class ChunkWriter:
         self._layout = layout
         self._file = layout.chunk(chunk)
         count, blocks = len(self._rows), len(layout.blocks)
+        slots = [self._file.slots[block.name] for block in layout.blocks]
+        starts = tuple(self._file.offset(slot) for slot in slots)
+        widths = tuple(block.size for block in layout.blocks)
+        self._writer = chunk_io().writer(RowTable(count, starts, widths, layout.dtype))
         self._written: BoolArray = np.zeros((count, blocks), dtype=np.bool_)
         self._examples_written: BoolArray = np.zeros(count, dtype=np.bool_)
         self._sq_norms: FloatArray = np.zeros((count, blocks), dtype=np.float64)
         self._loss: FloatArray = np.zeros(count, dtype=np.float64)
         self._supervised: IntArray = np.zeros(count, dtype=np.int64)
 
-    def write_block(self, block: int, rows: IntArray, values: npt.NDArray[Any]) -> None:
-        """Write gradients of one block in place, and note their squared norms.
+    def write_rows(self, rows: IntArray, blocks: Sequence[npt.NDArray[Any]]) -> None:
+        """Write the gradients of some examples in place, and note their squared norms.
 
         Args:
-            block: number of the block.
             rows: int64 [b], global row numbers within this chunk, in any order.
-            values: [b, d_l] in the storage dtype; stored bit for bit.
+            blocks: one [b, d_l] array for every block, in the storage dtype (stored bit for bit) or float32
+                (rounded to it, ties to even).
 
         Raises:
-            ValueError: wrong shape, dtype or row, or a row that was already written.
+            ValueError: wrong number of blocks, shape, dtype or row, or a row that was already written.
             DiskSpaceError, StoreError: the disk refuses.
         """
-        spec = self._layout.blocks[block]
-        if values.dtype != np.dtype(self._layout.dtype) or values.shape != (len(rows), spec.size):
-            raise ValueError(
-                f"block {spec.name!r} takes {self._layout.dtype} [{len(rows)}, {spec.size}], "
-                f"not {values.dtype} {list(values.shape)}"
-            )
-        local = self._local(rows, self._written[:, block])
-        slot = self._file.slots[spec.name]
-        stored = np.ascontiguousarray(values, dtype=slot.numpy_dtype)
-        # Neighbouring rows go out in one call.
-        edges = np.flatnonzero(np.diff(local) != 1) + 1
+        if len(blocks) != len(self._layout.blocks):
+            raise ValueError(f"{len(self._layout.blocks)} blocks are wanted, not {len(blocks)}")
+        self._write(0, rows, blocks)
+
+    def write_block(self, block: int, rows: IntArray, values: npt.NDArray[Any]) -> None:
+        """Write gradients of one block; see `write_rows`, which is faster for all of them."""
+        if not 0 <= block < len(self._layout.blocks):
+            raise IndexError(f"block {block} of {len(self._layout.blocks)}")
+        self._write(block, rows, [values])
+
+    def _write(self, first: int, rows: IntArray, blocks: Sequence[npt.NDArray[Any]]) -> None:
+        numbers = {self._layout.dtype, "float32"}
+        for spec, values in zip(self._layout.blocks[first:], blocks, strict=False):
+            if values.dtype.name not in numbers or values.shape != (len(rows), spec.size):
+                raise ValueError(
+                    f"block {spec.name!r} takes {self._layout.dtype} [{len(rows)}, {spec.size}], "
+                    f"not {values.dtype} {list(values.shape)}"
+                )
+        written = self._written[:, first : first + len(blocks)]
+        local = self._local(rows, written)
         with store_errors(self._partial.target):
-            for part in np.split(np.arange(len(local)), edges):
-                if len(part):
-                    self._put(slot, int(local[part[0]]), stored[part[0] : part[-1] + 1])
-        # Row by row and by numpy's own sum: the result depends neither on the batch nor on threads.
-        with np.errstate(all="ignore"):
-            for index, row in zip(local, values, strict=True):
-                self._sq_norms[index, block] = np.square(row.astype(np.float64)).sum()
-        self._written[local, block] = True
+            contiguous = [np.ascontiguousarray(values) for values in blocks]
+            self._writer.write(self._partial.fd, first, local, contiguous, self._sq_norms)
+        written[local] = True
 
     def write_examples(self, rows: IntArray, loss: FloatArray, supervised_tokens: IntArray) -> None:
         """Note the loss (float64 [b]) and the number of target tokens (int64 [b]) of global rows (int64 [b]).

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -16,3 +17,15 @@ def cache() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="gradian-store-", dir=memory_folder()))
     yield path
     shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module", params=["reference", "native"])
+def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every test of the module runs once on each implementation of the chunk files."""
+    before = os.environ.get("GRADIAN_OPS")
+    os.environ["GRADIAN_OPS"] = request.param
+    yield request.param
+    if before is None:
+        del os.environ["GRADIAN_OPS"]
+    else:
+        os.environ["GRADIAN_OPS"] = before

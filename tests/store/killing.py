@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from gradian import _native
 from gradian.store.writer import open_writer
 from tests.store.building import BLOCKS, CHUNK, INPUTS, N, build, digests, gradients, write_pending
 
@@ -28,24 +29,26 @@ STEPS = ("write", "pwrite", "fsync", "rename", "mkdir", "unlink", "posix_falloca
 def at_step(step: int, act: Callable[[str], None]) -> Iterator[list[int]]:
     """Call `act` before the step-th call of the file system, and (if it returns) before every later one."""
     count = [0]
-    kept = {name: getattr(os, name) for name in STEPS}
+    # Where the compiled writer runs, its call for a batch is one step.
+    places = [(os, name) for name in STEPS] + [(_native.ChunkWriter, "write")]
+    kept = [(place, name, getattr(place, name)) for place, name in places]
 
-    def watched(name: str) -> Callable[..., Any]:
+    def watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
             count[0] += 1
             if count[0] >= step:
                 act(name)
-            return kept[name](*arguments, **options)
+            return function(*arguments, **options)
 
         return call
 
-    for name in STEPS:
-        setattr(os, name, watched(name))
+    for place, name, function in kept:
+        setattr(place, name, watched(name, function))
     try:
         yield count
     finally:
-        for name, function in kept.items():
-            setattr(os, name, function)
+        for place, name, function in kept:
+            setattr(place, name, function)
 
 
 def in_child(work: Callable[[], None]) -> int:

@@ -19,6 +19,8 @@ from gradian.store.writer import open_writer
 from gradian.types import BlockSpec
 from tests.store.building import build, digests, gradients, write_pending
 
+pytestmark = pytest.mark.usefixtures("implementation")
+
 TINY = (BlockSpec("a", ((2,),), 0),)
 
 

@@ -41,6 +41,8 @@ from tests.store.building import (
 )
 from tests.store.killing import at_step
 
+pytestmark = pytest.mark.usefixtures("implementation")
+
 
 @st.composite
 def _shapes(draw: st.DrawFn) -> tuple[tuple[BlockSpec, ...], int, int]:

@@ -1,0 +1,256 @@
+#include "chunk_reader.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <pybind11/numpy.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+#include "bindings.h"
+#include "checked.h"
+
+#if defined(__linux__) && !defined(MADV_POPULATE_READ)
+#define MADV_POPULATE_READ 22  // since Linux 5.14
+#endif
+
+namespace py = pybind11;
+
+namespace gradian {
+
+namespace {
+
+constexpr std::size_t kPiece = std::size_t{1} << 20;  // between two looks at the queue
+// A system may cut one request for pages to its largest transfer.
+constexpr std::size_t kRequest = std::size_t{128} << 10;
+#if defined(__linux__)
+// Touching one page maps its neighbours that are in memory; this is how far, unless the system is set
+// otherwise.
+constexpr std::size_t kFaultAround = std::size_t{64} << 10;
+#endif
+
+std::size_t page_size() {
+  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+// Whether the piece has to be fetched, as far as its first page tells.
+bool is_missing(char* piece) {
+#if defined(__linux__)
+  unsigned char resident = 0;
+  return ::mincore(piece, page_size(), &resident) == 0 && (resident & 1) == 0;
+#else
+  (void)piece;
+  return true;
+#endif
+}
+
+void request(char* piece, std::size_t size) {
+  for (std::size_t at = 0; at < size; at += kRequest) {
+    ::madvise(piece + at, std::min(kRequest, size - at), MADV_WILLNEED);
+  }
+}
+
+// Waits for the pages of a piece and maps them, without copying any.
+void populate(char* piece, std::size_t size) {
+#if defined(__linux__)
+  for (std::size_t at = 0; at < size; at += kFaultAround) {
+    // An old kernel knows no such request; then the reader maps them.
+    if (::madvise(piece + at, page_size(), MADV_POPULATE_READ) != 0) return;
+  }
+#else
+  (void)piece;
+  (void)size;
+#endif
+}
+
+}  // namespace
+
+Mapping::Mapping(int fd, std::size_t offset, std::size_t size) : lead_(offset % page_size()), length_(0) {
+  struct stat found{};
+  if (::fstat(fd, &found) != 0) throw std::system_error(errno, std::generic_category());
+  if (size == 0 || checked_sum(offset, size) > static_cast<std::size_t>(found.st_size)) {
+    throw std::invalid_argument("the rows are not inside the file");
+  }
+  const std::size_t length = lead_ + size;
+  void* const base =
+      ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, static_cast<off_t>(offset - lead_));
+  if (base == MAP_FAILED) throw std::system_error(errno, std::generic_category());
+  base_ = static_cast<char*>(base);
+  length_ = length;
+  ::madvise(base_, length_, MADV_SEQUENTIAL);
+}
+
+Mapping::~Mapping() { ::munmap(base_, length_); }
+
+void ReadAhead::push(Job job) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (stop_ || limit_ == 0) return;
+    if (!thread_.joinable()) {
+      // Signals are for Python's own threads.
+      sigset_t all;
+      sigset_t before;
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &before);
+      try {
+        thread_ = std::thread([this] { work(); });
+      } catch (const std::system_error&) {
+        stop_ = true;  // no thread is to be had: the reader does without
+      }
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      if (stop_) return;
+    }
+    queue_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+}
+
+void ReadAhead::stop() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+  queue_.clear();
+}
+
+void ReadAhead::work() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    if (stop_) return;
+    step(lock);
+  }
+}
+
+// One piece of work; the lock is let go while the system does it. References into the queue stay good
+// meanwhile: others only add at its end.
+void ReadAhead::step(std::unique_lock<std::mutex>& lock) {
+  const auto dropped = [](const Job& job) { return !job.warm && job.mapping.use_count() == 1; };
+  // First ask for as much as may be under way, then wait for what was asked for first.
+  std::size_t under_way = 0;
+  for (Job& job : queue_) {
+    const std::size_t left = job.mapping->length() - job.asked;
+    if (left > 0 && under_way < limit_ && !dropped(job)) {
+      char* const piece = job.mapping->base() + job.asked;
+      const std::size_t size = std::min(kPiece, left);
+      lock.unlock();
+      if (is_missing(piece)) request(piece, size);
+      lock.lock();
+      job.asked += size;
+      return;
+    }
+    under_way += job.asked - job.there;
+  }
+  Job& job = queue_.front();
+  if (job.warm || dropped(job) || job.there == job.mapping->length()) {
+    std::shared_ptr<const Mapping> over = std::move(job.mapping);
+    queue_.pop_front();
+    lock.unlock();
+    over.reset();  // unmapped, if nobody else holds it
+    lock.lock();
+    return;
+  }
+  const std::size_t size = std::min(kPiece, job.asked - job.there);
+  lock.unlock();
+  populate(job.mapping->base() + job.there, size);
+  lock.lock();
+  job.there += size;
+}
+
+namespace {
+
+py::dtype dtype_named(const std::string& name) {
+  if (name == "float32" || name == "float16") return py::dtype(name);
+  if (name == "bfloat16") return py::dtype("uint16");
+  throw std::invalid_argument("no storage dtype is called '" + name + "'");
+}
+
+// Maps rows for Python, with a read-ahead of its own.
+class ChunkReader {
+ public:
+  ChunkReader(const std::string& dtype, std::size_t read_ahead)
+      : numbers_(dtype_named(dtype)), limit_(read_ahead) {
+    begin();
+  }
+  ~ChunkReader() { end(); }
+  ChunkReader(const ChunkReader&) = delete;
+  ChunkReader& operator=(const ChunkReader&) = delete;
+
+  bool reads_ahead() const { return limit_ > 0; }
+
+  py::array map_rows(int fd, std::size_t offset, std::size_t rows, std::size_t width) {
+    const std::size_t size = checked_product(rows, width, static_cast<std::size_t>(numbers_.itemsize()));
+    auto owner = std::make_unique<std::shared_ptr<const Mapping>>(mapped(fd, offset, size));
+    const std::shared_ptr<const Mapping> mapping = *owner;
+    const py::capsule base(owner.get(), [](void* held) {
+      const std::unique_ptr<std::shared_ptr<const Mapping>> last(
+          static_cast<std::shared_ptr<const Mapping>*>(held));
+    });
+    owner.release();
+    if (size >= kFaultAround) read_ahead().add(mapping);
+    return py::array(numbers_, {rows, width}, mapping->data(), base);
+  }
+
+  void warm(int fd, std::size_t offset, std::size_t size) { read_ahead().warm(mapped(fd, offset, size)); }
+
+  void close() {
+    if (pid_ == ::getpid()) read_ahead_->stop();
+  }
+
+ private:
+  static std::shared_ptr<const Mapping> mapped(int fd, std::size_t offset, std::size_t size) {
+    const py::gil_scoped_release release;
+    return std::make_shared<const Mapping>(fd, offset, size);
+  }
+
+  ReadAhead& read_ahead() {
+    if (pid_ != ::getpid()) {
+      end();
+      begin();
+    }
+    return *read_ahead_;
+  }
+
+  void begin() {
+    pid_ = ::getpid();
+    read_ahead_ = std::make_unique<ReadAhead>(limit_);
+  }
+
+  void end() {
+    // In a forked child the thread does not exist, and it may have held the lock: both are left behind.
+    if (pid_ == ::getpid()) {
+      read_ahead_.reset();
+    } else {
+      static_cast<void>(read_ahead_.release());
+    }
+  }
+
+  const py::dtype numbers_;
+  const std::size_t limit_;
+  ::pid_t pid_ = 0;
+  std::unique_ptr<ReadAhead> read_ahead_;
+};
+
+}  // namespace
+
+void bind_chunk_reader(py::module_& module) {
+  py::class_<ChunkReader>(module, "ChunkReader", "Maps rows of chunks; see gradian.ops.chunk_io.")
+      .def(py::init<const std::string&, std::size_t>(), py::arg("dtype"), py::arg("read_ahead"))
+      .def_property_readonly("reads_ahead", &ChunkReader::reads_ahead)
+      .def("map_rows", &ChunkReader::map_rows, py::arg("fd"), py::arg("offset"), py::arg("rows"),
+           py::arg("width"))
+      .def("warm", &ChunkReader::warm, py::arg("fd"), py::arg("offset"), py::arg("size"))
+      .def("close", &ChunkReader::close);
+}
+
+}  // namespace gradian
