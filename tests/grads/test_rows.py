@@ -53,6 +53,8 @@ def test_an_epilogue_is_the_division_and_cast_of_what_was_captured(strategy: str
         assert bool(((early.figures.squares[number] - squares).abs() <= 1e-12 * squares).all())
 
 
+# Numpy says so when the interpreter casts.
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 def test_a_gradient_beyond_float16_is_found_before_and_after_the_cast(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
