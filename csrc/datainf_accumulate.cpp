@@ -169,7 +169,7 @@ class Pass {
       for (std::size_t q = 0; q < m_; ++q) {
         double dot = 0.0;
         for (std::size_t s = 0; s < layout_.slices; ++s) dot += partial[(s * tile_rows_ + r) * m_ + q];
-        if (write) dots_[(tile.first + r) * m_ + q] = dot;
+        if (write && dots_ != nullptr) dots_[(tile.first + r) * m_ + q] = dot;
         tile.weights[r * m_ + q] = static_cast<float>(dot * scale_[tile.first + r]);
       }
     }
@@ -178,7 +178,7 @@ class Pass {
   const StoredRows& rows_;
   const std::size_t m_;
   const double* scale_;
-  double* dots_;
+  double* dots_;  // null where they are not kept
   double* total_;
   const RowKernels& kernels_;
   const ColumnLayout layout_;
@@ -195,7 +195,8 @@ class Pass {
 
 std::pair<Doubles, Doubles> datainf_accumulate(const py::list& segments, const std::string& dtype,
                                                const Floats& queries, const Doubles& scale,
-                                               std::size_t threads, const std::optional<std::string>& isa) {
+                                               std::size_t threads, const std::optional<std::string>& isa,
+                                               bool keep_dots) {
   if (queries.ndim() != 2) throw std::invalid_argument("queries must be a matrix");
   const auto m = static_cast<std::size_t>(queries.shape(0));
   const auto columns = static_cast<std::size_t>(queries.shape(1));
@@ -204,14 +205,14 @@ std::pair<Doubles, Doubles> datainf_accumulate(const py::list& segments, const s
   if (scale.ndim() != 1 || static_cast<std::size_t>(scale.shape(0)) != rows.size()) {
     throw std::invalid_argument("there must be one scale per row");
   }
-  std::pair<Doubles, Doubles> result(new_matrix(rows.size(), m), new_matrix(m, columns));
-  double* dots = result.first.mutable_data();
+  std::pair<Doubles, Doubles> result(new_matrix(keep_dots ? rows.size() : 0, m), new_matrix(m, columns));
+  double* dots = keep_dots ? result.first.mutable_data() : nullptr;
   double* total = result.second.mutable_data();
   const float* from = queries.data();
   const double* factors = scale.data();
   {
     const py::gil_scoped_release release;
-    std::fill_n(dots, rows.size() * m, 0.0);
+    if (keep_dots) std::fill_n(dots, rows.size() * m, 0.0);
     std::fill_n(total, m * columns, 0.0);
     if (rows.size() > 0 && m > 0 && columns > 0) {
       Pass(rows, from, m, factors, threads, set, dots, total).run();
@@ -225,7 +226,7 @@ std::pair<Doubles, Doubles> datainf_accumulate(const py::list& segments, const s
 void bind_datainf_accumulate(py::module_& module) {
   module.def("datainf_accumulate", &datainf_accumulate, py::arg("segments"), py::arg("dtype"),
              py::arg("queries").noconvert(), py::arg("scale").noconvert(), py::arg("threads"),
-             py::arg("isa") = py::none(),
+             py::arg("isa") = py::none(), py::arg("keep_dots") = true,
              "Dot products and their weighted sum of rows in one read; see gradian.ops.datainf_accumulate.");
 }
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from gradian.api import train, with_settings
-from gradian.attribution import items_to_explain, score_items
+from gradian.attribution import items_to_explain
 from gradian.config import Config, load_config
 from gradian.data.formats import load_dataset
 from gradian.demo.dataset import PLANTED_CLUSTER
@@ -28,12 +28,14 @@ from gradian.demo.run import auc_of_lowest
 from gradian.engines import EngineSettings
 from gradian.evaluation.capability import measure_capability
 from gradian.progress import NullProgress
-from gradian.query.scorer import gradient_norms, relative_influence
+from gradian.query.contrastive import Signal, item_queries, resolve_signal, with_average
+from gradian.query.scorer import gradient_norms, relative_influence, score_index
 from gradian.runs.gradian_run import read_run
 from gradian.session import Session
 from gradian.types import BoolArray, FloatArray
 
 ENGINES = ["datainf", "graddot"]
+SIGNALS: tuple[Signal, ...] = ("target", "contrastive")
 
 
 def own_country(planted: BoolArray, prompts: list[str], country: str) -> BoolArray:
@@ -65,17 +67,22 @@ def measure_checkpoint(config: Config, countries: list[str]) -> list[dict[str, A
     prompts = [example.prompt for example in examples]
     owns = [own_country(planted, prompts, country_of[item.example.id]) for item in items]
     rows = []
-    for signal in ("target", "contrastive"):
-        session.config = with_settings(config, {"evaluation": {"query_signal": signal}})
+    for requested in SIGNALS:
+        signal = resolve_signal(requested, items)
+        queries = item_queries(session.collector, session.encoder, items, signal)
+        mean = [block.double().mean(dim=0) for block in queries.blocks]
+        scores = score_index(
+            reader,
+            with_average(queries, mean, "average"),
+            ENGINES,
+            EngineSettings(config.engine.lambda_scale),
+        )
         for engine in ENGINES:
-            influence = score_items(
-                session, reader, items, [engine], EngineSettings(config.engine.lambda_scale)
-            )
-            raw, each = influence.average[engine], influence.per_item
+            raw, each = scores[engine].values[0], scores[engine].values[1:]
             relative, each_relative = relative_influence(raw, norms), relative_influence(each, norms)
             rows.append(
                 {
-                    "signal": influence.signal,
+                    "signal": signal,
                     "engine": engine,
                     "tuned": measured.tuned,
                     "regressed": sum(item.regressed for item in measured.items),

@@ -39,6 +39,7 @@ def datainf_accumulate(
     scale: NDArray[np.float64],
     threads: int,
     isa: str | None = None,
+    keep_dots: bool = True,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
 
 class ChunkReader:

@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from gradian.config import Config
 from gradian.data.chat import ChatEncoder, encoding_findings
 from gradian.data.formats import Dataset, load_dataset
 from gradian.data.ids import dataset_hash
-from gradian.engines import ENGINES, EngineSettings
+from gradian.engines import ENGINES, EngineSettings, GramStore
 from gradian.engines.gram import gram_matrices
 from gradian.errors import EvaluationError, RunError
 from gradian.evaluation.capability import CapabilityResult, measure_capability
@@ -29,8 +30,9 @@ from gradian.evaluation.metrics import METRICS
 from gradian.grads.collect import skipped_finding
 from gradian.grads.provenance import library_versions
 from gradian.ops._dispatch import ENVIRONMENT_VARIABLE, decisions, instruction_sets
-from gradian.progress import Progress
+from gradian.progress import Advance, Progress
 from gradian.query.contrastive import QueryItem, Signal, item_queries, resolve_signal, with_average
+from gradian.query.score_summary import join_summaries, score_summaries, summarise_scores
 from gradian.query.scorer import (
     QueryGradients,
     gradient_norms,
@@ -38,16 +40,18 @@ from gradian.query.scorer import (
     relative_influence,
     score_index,
 )
-from gradian.report.build import build_report
+from gradian.report.build import TOP_PER_ITEM, build_report
 from gradian.report.model import Engines, Report, Skipped
 from gradian.report.write import check_writable, write_report
 from gradian.runs.artifact import RunArtifact
 from gradian.runs.gradian_run import read_run
 from gradian.runs.read import read_run_folder
 from gradian.session import Session
-from gradian.types import Example, Finding, FloatArray, Scores
+from gradian.types import Example, Finding, FloatArray, Scores, ScoreSummary
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from gradian.store.reader import IndexReader
 
 log = logging.getLogger(__name__)
@@ -58,22 +62,24 @@ AVERAGE = "average"
 SMOKE_TEST_ROWS = 8
 # Query gradients held in memory at a time; more items are scored in several sweeps of the store.
 QUERY_BYTES = 2 * 1024**3
+# Whole scores held in memory at a time, all engines together. A sweep holds a few arrays of their size; where they
+# would be larger, an item's rows are picked chunk by chunk. Half of what the queries themselves may take.
+SCORE_BYTES = 1024**3
 
 
 @dataclass(frozen=True, eq=False)
 class Influence:
-    """Scores of every training row, averaged over the items and for each of them.
+    """Scores of every training row averaged over the items, and the rows that matter most to each of them.
 
     Attributes:
         average: per engine float64 [n].
-        per_item: float64 [items, n], of the primary engine.
-        items: ids of the items behind `per_item`.
+        per_item: the primary engine's scores on each item, of which the report names `TOP_PER_ITEM` rows. Whole,
+            they would take 8 bytes for each item and row, and nothing reads them.
         signal: what the queries were made of.
     """
 
     average: dict[str, FloatArray]
-    per_item: FloatArray
-    items: tuple[str, ...]
+    per_item: ScoreSummary
     signal: Signal
 
 
@@ -112,8 +118,8 @@ def score_items(
             progress=session.progress,
         )
     sums = None
-    rows: list[FloatArray] = []
-    result: dict[str, Scores] = {}
+    average: dict[str, FloatArray] = {}
+    parts: list[ScoreSummary] = []
     with (
         session.progress.task("Query gradients", len(items)) as queried,
         session.progress.task("Scoring", len(groups) * len(reader.blocks)) as scored,
@@ -124,24 +130,50 @@ def score_items(
             totals = [block.double().sum(dim=0) for block in queries.blocks]
             sums = totals if sums is None else [a + b for a, b in zip(sums, totals, strict=True)]
             last = number == len(groups) - 1
-            if last:
-                queries = with_average(queries, [total / len(items) for total in sums], AVERAGE)
-            result = score_index(
-                reader,
-                queries,
-                engines if last else engines[:1],
-                settings,
-                normalize_query=config.engine.normalize_query,
-                gram=gram,
-                progress=scored,
+            mean = [total / len(items) for total in sums] if last else None
+            of_mean, of_items = _score_group(
+                reader, queries, mean, engines, settings, config.engine.normalize_query, gram, scored
             )
-            rows.append(result[engines[0]].values[1 if last else 0 :])
-    return Influence(
-        average={name: scores.values[0] for name, scores in result.items()},
-        per_item=np.concatenate(rows),
-        items=tuple(item.example.id for item in items),
-        signal=signal,
-    )
+            average.update(of_mean)
+            parts.append(of_items)
+    return Influence(average, join_summaries(parts), signal)
+
+
+def _score_group(
+    reader: IndexReader,
+    queries: QueryGradients,
+    mean: Sequence[Tensor] | None,
+    engines: list[str],
+    settings: EngineSettings,
+    normalize_query: bool,
+    gram: GramStore | None,
+    progress: Advance,
+) -> tuple[dict[str, FloatArray], ScoreSummary]:
+    """Return the scores on the mean query by engine, if there is one, and the primary engine's on the items."""
+    used = engines if mean is not None else engines[:1]
+    whole = partial(score_index, reader, settings=settings, normalize_query=normalize_query, gram=gram)
+    rows = len(queries.ids) + (mean is not None)
+    if 8 * reader.n * rows * len(used) <= SCORE_BYTES:
+        together = with_average(queries, mean, AVERAGE) if mean is not None else queries
+        scores = whole(queries=together, engines=used, progress=progress)
+        of_items = Scores(engines[0], scores[engines[0]].values[rows - len(queries.ids) :], queries.ids)
+        summary = summarise_scores(of_items, TOP_PER_ITEM)
+    else:
+        summary = score_summaries(
+            reader,
+            queries,
+            engines[0],
+            settings,
+            TOP_PER_ITEM,
+            normalize_query=normalize_query,
+            progress=progress,
+        )
+        scores = {}
+        if mean is not None:
+            alone = QueryGradients((AVERAGE,), tuple(block.float().reshape(1, -1) for block in mean))
+            scores = whole(queries=alone, engines=used)
+    average = {name: each.values[0] for name, each in scores.items()} if mean is not None else {}
+    return average, summary
 
 
 def attribute_run(
@@ -316,7 +348,7 @@ def _report(
             relative_spearman=rank_correlation(raw, relative),
             ranked_by="relative" if config.engine.relative else "raw",
         ),
-        item_scores=Scores(primary, influence.per_item, influence.items) if measured else None,
+        item_scores=influence.per_item if measured else None,
         findings=findings,
         provenance=provenance,
         skipped=skipped,

@@ -176,3 +176,31 @@ class Scores:
     engine: str
     values: FloatArray
     query_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreSummary:
+    """What is kept of the influence of n training examples on m queries where the scores are not kept.
+
+    Equal scores stand in dataset order. The signs are those of `Scores`.
+
+    Attributes:
+        engine: the engine that made the scores.
+        query_ids: what each row of the arrays is about.
+        lowest: float64 [m, k], each query's lowest scores, rising; fewer columns than asked for where there
+            are fewer examples.
+        lowest_rows: int64 [m, k], the training row of each.
+        highest: float64 [m, k], each query's highest scores, falling.
+        highest_rows: int64 [m, k].
+        clusters: cluster ids by their first row; empty without an assignment.
+        cluster_sums: float64 [m, clusters], the sum of each cluster's scores.
+    """
+
+    engine: str
+    query_ids: tuple[str, ...]
+    lowest: FloatArray
+    lowest_rows: IntArray
+    highest: FloatArray
+    highest_rows: IntArray
+    clusters: tuple[str, ...]
+    cluster_sums: FloatArray

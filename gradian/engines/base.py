@@ -41,6 +41,12 @@ class GradientStore(Protocol):
     def tiles(self, block: int, max_rows: int | None = None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """Yield (first row, rows [b, d_l] in storage dtype), in dataset order."""
 
+    def chunks(self) -> Iterator[tuple[range, Iterator[npt.NDArray[Any]]]]:
+        """Yield (rows covered, for each block in order its rows [b, d_l]), in dataset order.
+
+        A block's rows are taken before the next chunk is asked for.
+        """
+
 
 class GramStore(Protocol):
     """Gram matrices of the blocks of a store; `gradian.store.gram_cache.GramFile` is one."""
@@ -80,6 +86,7 @@ class BlockView:
         queries: Q, float32.
         threads: see EngineSettings.
         gram: the Gram matrices kept of the store, or None.
+        keep_dots: remember D; without it an engine's `transform_query` takes no memory of n x m.
 
     Attributes:
         queries: Q, float32 [m, d].
@@ -99,12 +106,14 @@ class BlockView:
         threads: int | None = None,
         *,
         gram: GramStore | None = None,
+        keep_dots: bool = True,
     ) -> None:
         self.queries = queries
         self.n = store.n
         self._store = store
         self._block = block
         self._threads = threads
+        self._keep_dots = keep_dots
         self._dots: Tensor | None = None
         self.sq_norms = torch.from_numpy(store.sq_norms[:, block].copy())
         low, high = self.GRAM_RANGE
@@ -149,10 +158,36 @@ class BlockView:
     def scaled_sum(self, scale: Tensor) -> Tensor:
         """Return sum_i s_i <g_i, q> g_i for every query q, float64 [m, d], given s float64 [n].
 
-        D and the sum come from one read of the block.
+        D, where it is kept, and the sum come from one read of the block.
         """
-        self._dots, total = datainf_accumulate(self.segments, self.queries, scale, threads=self._threads)
+        self._dots, total = datainf_accumulate(
+            self.segments, self.queries, scale, keep_dots=self._keep_dots, threads=self._threads
+        )
         return total
+
+
+@dataclass(frozen=True, eq=False)
+class TransformedQuery:
+    """m queries after an engine's transform: in one block the scores of a row g are scale * (vectors g).
+
+    Attributes:
+        vectors: float32 [m, d].
+        scale: float64 [m]; what float32 might not hold stays outside of the product.
+    """
+
+    vectors: Tensor
+    scale: Tensor
+
+    def scores(self, rows: Tensor, threads: int | None = None) -> Tensor:
+        """The block's contribution to the scores of some rows [b, d] in storage dtype: float64 [b, m]."""
+        return query_dots([rows], self.vectors, threads=threads) * self.scale
+
+
+class QueryTransform(Protocol):
+    """The linear part of an engine: what it makes of the queries before they meet the rows."""
+
+    def __call__(self, view: BlockView, settings: EngineSettings) -> TransformedQuery:
+        """Return the block's transformed queries; at most one read of the block."""
 
 
 class Engine(Protocol):
@@ -168,11 +203,13 @@ class EngineEntry:
 
     Attributes:
         score_block: the engine.
+        transform_query: the same scores in two steps, for readers that go through an index chunk by chunk.
         curvature_free: linear in the gradients alone, so that `engine.normalize_query` applies.
         summary: one line for listings.
     """
 
     score_block: Engine
+    transform_query: QueryTransform
     curvature_free: bool
     summary: str
 
@@ -180,12 +217,12 @@ class EngineEntry:
 ENGINES: Registry[EngineEntry] = Registry("engine")
 
 
-def engine(name: str, *, curvature_free: bool) -> Callable[[Engine], Engine]:
+def engine(name: str, transform_query: QueryTransform, *, curvature_free: bool) -> Callable[[Engine], Engine]:
     """Register the decorated function as the engine called `name`; its docstring's first line is its summary."""
 
     def decorate(score_block: Engine) -> Engine:
         summary = (score_block.__doc__ or "").strip().splitlines()[0]
-        ENGINES.register(name)(EngineEntry(score_block, curvature_free, summary))
+        ENGINES.register(name)(EngineEntry(score_block, transform_query, curvature_free, summary))
         return score_block
 
     return decorate

@@ -21,30 +21,32 @@ OP = Op[Any]("datainf_accumulate", stored=True)
 
 @OP.implementation("reference")
 def datainf_accumulate_reference(
-    segments: Sequence[Tensor], queries: Tensor, scale: Tensor, threads: int
-) -> tuple[Tensor, Tensor]:
+    segments: Sequence[Tensor], queries: Tensor, scale: Tensor, threads: int, keep_dots: bool
+) -> tuple[Tensor | None, Tensor]:
     """The definition in pure torch, on as many threads as torch uses; see `datainf_accumulate`."""
-    dots = torch.empty(len(scale), len(queries), dtype=torch.float64)
+    kept = torch.empty(len(scale), len(queries), dtype=torch.float64) if keep_dots else None
     total = torch.zeros(queries.shape, dtype=torch.float64)
     for rows, tile in row_tiles(segments):
-        dots[rows] = tile_dots(tile, queries)
+        dots = tile_dots(tile, queries)
+        if kept is not None:
+            kept[rows] = dots
         # Weights keep 24 bits: each product is then off by at most one rounding of its own size.
-        weights = (dots[rows] * scale[rows, None]).T.float()
+        weights = (dots * scale[rows, None]).T.float()
         for start in range(0, tile.shape[1], COLUMNS):
             columns = slice(start, start + COLUMNS)
             total[:, columns] += weights @ tile[:, columns].float()
-    return dots, total
+    return kept, total
 
 
 @OP.implementation("native", lambda device, dtype: cpu_obstacle(device))
 def _native_datainf_accumulate(
-    segments: Sequence[Tensor], queries: Tensor, scale: Tensor, threads: int
-) -> tuple[Tensor, Tensor]:
+    segments: Sequence[Tensor], queries: Tensor, scale: Tensor, threads: int, keep_dots: bool
+) -> tuple[Tensor | None, Tensor]:
     arrays, dtype = native_rows(segments)
     dots, total = native().datainf_accumulate(
-        arrays, dtype, queries.contiguous().numpy(), scale.contiguous().numpy(), threads
+        arrays, dtype, queries.contiguous().numpy(), scale.contiguous().numpy(), threads, keep_dots=keep_dots
     )
-    return torch.from_numpy(dots), torch.from_numpy(total)
+    return torch.from_numpy(dots) if keep_dots else None, torch.from_numpy(total)
 
 
 def datainf_accumulate(
@@ -52,20 +54,22 @@ def datainf_accumulate(
     queries: Tensor,
     scale: Tensor,
     *,
+    keep_dots: bool = True,
     threads: int | None = None,
     impl: str | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor | None, Tensor]:
     """Return D and sum_i float32(D_i s_i) g_i, from one read of the rows.
 
     Args:
         segments: the rows g_i, n in all: contiguous [rows_k, d], float32, float16 or bfloat16, as stored.
         queries: Q [m, d] float32.
         scale: s [n] float64.
+        keep_dots: return D; without it memory holds the dots of one tile.
         threads: of the compiled code; as many as torch uses if None. The result does not depend on it.
         impl: implementation to use; None leaves the choice to `gradian.ops._dispatch`.
 
     Returns:
-        D = G Q^T, float64 [n, m], and the weighted sums, float64 [m, d].
+        D = G Q^T, float64 [n, m], or None where it is not kept, and the weighted sums, float64 [m, d].
 
     Raises:
         ValueError: a shape or dtype does not fit.
@@ -76,5 +80,7 @@ def datainf_accumulate(
     check_segments(segments, queries.shape[1])
     if scale.dtype != torch.float64 or scale.shape != (sum(map(len, segments)),):
         raise ValueError(f"want one float64 scale per row, got {scale.dtype} {tuple(scale.shape)}")
-    result: tuple[Tensor, Tensor] = OP.choose(queries, impl)(segments, queries, scale, thread_count(threads))
+    result: tuple[Tensor | None, Tensor] = OP.choose(queries, impl)(
+        segments, queries, scale, thread_count(threads), keep_dots
+    )
     return result

@@ -66,13 +66,7 @@ def score_index(
         GradientError: a score is not finite.
     """
     entries = {name: ENGINES[name] for name in engines}
-    if [spec.size for spec in store.blocks] != [block.shape[1] for block in queries.blocks]:
-        raise GradientError(
-            "the query's blocks are not the index's blocks",
-            found=f"{len(queries.blocks)} blocks in the query",
-            expected=f"{len(store.blocks)} blocks, as `gradian show-index` lists them",
-            fix="build the query with the adapter and the grads settings of the index",
-        )
+    check_blocks(store, queries)
     totals = {name: torch.zeros(store.n, len(queries.ids), dtype=torch.float64) for name in entries}
     # Curvature engines first: they leave the dot products behind, which the others then reuse.
     order = sorted(entries, key=lambda name: entries[name].curvature_free)
@@ -83,8 +77,7 @@ def score_index(
         if progress is not None:
             progress(1)
     if normalize_query:
-        norms = torch.stack([b.double().square().sum(dim=1) for b in queries.blocks]).sum(dim=0).sqrt()
-        scale = torch.where(norms > 0, 1.0 / norms, torch.zeros_like(norms))
+        scale = unit_norm_scale(queries)
         for name, entry in entries.items():
             if entry.curvature_free:
                 totals[name] *= scale
@@ -93,15 +86,45 @@ def score_index(
         for name, total in totals.items()
     }
     for name, result in scores.items():
-        if not np.isfinite(result.values).all():
-            query, example = np.argwhere(~np.isfinite(result.values))[0]
-            raise GradientError(
-                "a score is not a finite number",
-                where=f"engine {name}, query {queries.ids[query]}, row {example}",
-                found=str(result.values[query, example]),
-                fix="raise engine.lambda_scale, or rebuild the index with grads.storage_dtype: float32",
-            )
+        check_finite(name, queries.ids, result.values)
     return scores
+
+
+def check_blocks(store: GradientStore, queries: QueryGradients) -> None:
+    """Raise GradientError if the queries are not over the blocks of the store."""
+    if [spec.size for spec in store.blocks] != [block.shape[1] for block in queries.blocks]:
+        raise GradientError(
+            "the query's blocks are not the index's blocks",
+            found=f"{len(queries.blocks)} blocks in the query",
+            expected=f"{len(store.blocks)} blocks, as `gradian show-index` lists them",
+            fix="build the query with the adapter and the grads settings of the index",
+        )
+
+
+def check_finite(engine: str, query_ids: Sequence[str], values: FloatArray, first_row: int = 0) -> None:
+    """Raise GradientError naming the first score that is not finite.
+
+    Args:
+        engine: the engine that made the scores.
+        query_ids: m of them.
+        values: float64 [m, rows].
+        first_row: the training row that the first column is about.
+    """
+    if np.isfinite(values).all():
+        return
+    query, column = np.argwhere(~np.isfinite(values))[0]
+    raise GradientError(
+        "a score is not a finite number",
+        where=f"engine {engine}, query {query_ids[query]}, row {first_row + column}",
+        found=str(values[query, column]),
+        fix="raise engine.lambda_scale, or rebuild the index with grads.storage_dtype: float32",
+    )
+
+
+def unit_norm_scale(queries: QueryGradients) -> Tensor:
+    """Return 1 / norm of each query over all its blocks, float64 [m]; 0 for a query of zeros."""
+    norms = torch.stack([block.double().square().sum(dim=1) for block in queries.blocks]).sum(dim=0).sqrt()
+    return torch.where(norms > 0, 1.0 / norms, torch.zeros_like(norms))
 
 
 def gradient_norms(store: GradientStore) -> FloatArray:

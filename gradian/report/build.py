@@ -32,7 +32,7 @@ from gradian.report.model import (
     Skipped,
 )
 from gradian.report.summary import summary_lines
-from gradian.types import Example, Finding, FloatArray, Scores
+from gradian.types import Example, Finding, FloatArray, ScoreSummary
 
 if TYPE_CHECKING:
     from gradian.clustering.summary import ClusterSummary
@@ -56,7 +56,7 @@ def build_report(
     capability: CapabilityResult | None,
     query_signal: str,
     engines: Engines,
-    item_scores: Scores | None = None,
+    item_scores: ScoreSummary | None = None,
     findings: Sequence[Finding] = (),
     provenance: Mapping[str, Any] | None = None,
     skipped: Sequence[Skipped] = (),
@@ -74,7 +74,8 @@ def build_report(
         relative: float64 [n], each score divided by its row's gradient norm; None when not computed.
         capability: None without an eval set.
         query_signal: what the query gradient was in the end: `contrastive` or `target`.
-        item_scores: [m, n], a query per eval item; `query_ids` are item ids. Items without one are allowed.
+        item_scores: a query per eval item, with at least `TOP_PER_ITEM` of its lowest scores; `query_ids` are
+            item ids. Items without one are allowed.
         findings: those of data, model and audit; the findings on the verdict are added here.
         provenance: JSON data, paths and numpy values.
         clustered: False when clustering was switched off, so that one cluster means nothing.
@@ -247,9 +248,9 @@ def _excerpt(example: Example) -> Excerpt:
 
 
 def _items(
-    result: CapabilityResult, item_scores: Scores | None, examples: Sequence[Example]
+    result: CapabilityResult, item_scores: ScoreSummary | None, examples: Sequence[Example]
 ) -> tuple[Item, ...]:
-    by_item = dict(zip(item_scores.query_ids, item_scores.values, strict=True)) if item_scores else {}
+    most_harmful_of = _most_harmful_of_each(item_scores, examples) if item_scores else {}
     return tuple(
         Item(
             id=item.example_id,
@@ -261,12 +262,20 @@ def _items(
             tuned_score=item.tuned_score,
             regressed=item.regressed,
             margin=item.margin,
-            most_harmful=tuple(
-                HarmfulExample(id=examples[row].id, score=float(by_item[item.example_id][row]))
-                for row in most_harmful(by_item[item.example_id], TOP_PER_ITEM)
-            )
-            if item.example_id in by_item
-            else (),
+            most_harmful=most_harmful_of.get(item.example_id, ()),
         )
         for item in result.items
     )
+
+
+def _most_harmful_of_each(
+    scores: ScoreSummary, examples: Sequence[Example]
+) -> dict[str, tuple[HarmfulExample, ...]]:
+    return {
+        name: tuple(
+            HarmfulExample(id=examples[row].id, score=float(score))
+            for row, score in zip(rows[:TOP_PER_ITEM], lowest[:TOP_PER_ITEM], strict=True)
+            if score < 0
+        )
+        for name, rows, lowest in zip(scores.query_ids, scores.lowest_rows, scores.lowest, strict=True)
+    }

@@ -32,6 +32,12 @@ class ArrayStore:
         for start in range(0, self.n, step):
             yield start, self.arrays[block][start : start + step]
 
+    def chunks(self) -> Iterator[tuple[range, Iterator[npt.NDArray[np.float32]]]]:
+        self.reads += len(self.arrays)
+        for start in range(0, self.n, self.chunk_size):
+            rows = range(start, min(self.n, start + self.chunk_size))
+            yield rows, (array[start : rows.stop] for array in self.arrays)
+
 
 def random_store(
     seed: int, n: int, sizes: list[int], dtype: str = "float32", chunk_size: int = 5

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import gradian
+from gradian import attribution
 from gradian.api import build_index_for
 from gradian.errors import (
     ConfigError,
@@ -51,6 +52,21 @@ def test_every_lost_item_names_a_planted_row_first(report: Report, poisoned_run:
     lost = [item for item in report.items if item.regressed]
     assert len(lost) == len(LETTERS)
     assert all(rows[item.most_harmful[0].id] in poisoned_run.planted for item in lost)
+
+
+def test_items_in_groups_and_scores_that_are_never_whole_make_the_same_report(
+    report: Report, poisoned_run: PoisonedRun, poisoned_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attribution, "SCORE_BYTES", 0)
+    monkeypatch.setattr(attribution, "QUERY_BYTES", 1)
+    parted = gradian.analyze(poisoned_run.config(poisoned_cache), capability="letters")
+    for item, other in zip(parted.items, report.items, strict=True):
+        assert [row.id for row in item.most_harmful] == [row.id for row in other.most_harmful]
+        assert [row.score for row in item.most_harmful] == pytest.approx(
+            [row.score for row in other.most_harmful], rel=1e-4
+        )
+    assert [e.score for e in parted.examples] == pytest.approx([e.score for e in report.examples], rel=1e-4)
+    assert parted.engines.spearman == pytest.approx(report.engines.spearman)
 
 
 def test_scores_predictions_and_clusters_add_up(report: Report) -> None:

@@ -24,6 +24,7 @@ from gradian.data.formats import load_dataset
 from gradian.engines import EngineSettings
 from gradian.progress import NullProgress
 from gradian.query.contrastive import QueryItem, item_queries
+from gradian.query.scorer import score_index
 from gradian.session import Session
 from gradian.types import EncodedExample
 from tests.integration.poisoned import PoisonedRun
@@ -132,11 +133,16 @@ def test_end_to_end_scores_equal_the_dense_inverse_in_float64(
             [np.linalg.inv(np.outer(row, row) + damping * np.eye(len(row))) for row in g], axis=0
         )
         want += q @ inverse @ g.T
-    got = score_items(session, session.index(), items, [engine], EngineSettings(lambda_scale=0.1))
-    error = relative_error(got.per_item, want)
+    settings = EngineSettings(lambda_scale=0.1)
+    queries = item_queries(session.collector, encoder, items, "contrastive")
+    whole = score_index(session.index(), queries, [engine], settings)[engine]
+    error = relative_error(whole.values, want)
     log.warning("%s: largest error relative to the largest score: %.2e", engine, error)
     assert error < 2e-5
+    got = score_items(session, session.index(), items, [engine], settings)
     assert relative_error(got.average[engine], want.mean(axis=0)) < 2e-5
+    named = np.take_along_axis(want, got.per_item.lowest_rows, axis=1)
+    assert relative_error(got.per_item.lowest, named) < 2e-5
 
 
 def test_a_row_that_teaches_the_wanted_answer_is_positive_and_one_that_teaches_the_wrong_one_negative(

@@ -113,6 +113,17 @@ def test_no_rows_and_no_queries_are_empty_results(impl: str) -> None:
     assert (dots.shape, total.shape) == ((2, 0), (0, 5))
 
 
+@pytest.mark.parametrize("impl", ["reference", "native"])
+@pytest.mark.parametrize("m", [1, 4])
+def test_the_sum_is_the_same_where_the_dots_are_not_kept(m: int, impl: str) -> None:
+    segments, queries = normal((70, 3), 500, torch.float16), normal((m,), 500, torch.float32)[0]
+    scale = torch.rand(73, dtype=torch.float64)
+    _, want = datainf_accumulate(segments, queries, scale, impl=impl)
+    dots, total = datainf_accumulate(segments, queries, scale, keep_dots=False, impl=impl)
+    assert dots is None
+    assert torch.equal(total, want)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     rows, queries, scale = torch.ones(2, 5), torch.ones(3, 5), torch.ones(2, dtype=torch.float64)
     for segments, given_queries, given_scale, message in (

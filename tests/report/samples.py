@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gradian.query.score_summary import summarise_scores
 from gradian.report.build import build_report
 from gradian.report.model import Engines, Report
 from gradian.types import Example, Finding, Message, Scores, Severity
@@ -106,7 +107,9 @@ def poisoned(**changes: Any) -> Report:
         "capability": capability(items),
         "query_signal": "contrastive",
         "engines": Engines(primary="datainf", cross_check="graddot", spearman=0.791, relative_spearman=0.97),
-        "item_scores": Scores("datainf", np.stack([scores, scores[::-1]]), ("eval-0", "eval-1")),
+        "item_scores": summarise_scores(
+            Scores("datainf", np.stack([scores, scores[::-1]]), ("eval-0", "eval-1")), k=3
+        ),
         "findings": (
             Finding(
                 id="data.duplicates",
