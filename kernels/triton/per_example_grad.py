@@ -22,8 +22,8 @@ from .compile_case import CompileCase
 from .elementary import narrow
 
 _FIELDS = 15  # int64 numbers that describe one layer, in the order of `_described`
-_BLOCK_T = 32
-_LAUNCH = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": False}
+_BLOCK_T = 16
+_LAUNCH = {"num_warps": 4, "num_stages": 4, "enable_fp_fusion": False}
 
 _ELEMENTS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 

@@ -66,5 +66,7 @@ def test_a_gradient_beyond_float16_is_found_before_and_after_the_cast(
         pair.b.weight.div_(1e8)
     for implementation in ("reference", "triton"):
         monkeypatch.setenv("GRADIAN_OPS", implementation)
-        with pytest.raises(NonFiniteError, match="layers.0.*q_proj: the gradient does not fit into float16"):
+        with pytest.raises(
+            NonFiniteError, match=r"layers\.0.*q_proj: the gradient does not fit into float16"
+        ):
             list(GradientCollector(loaded, GradsConfig(storage_dtype="float16"), 0).batches(encoded))
