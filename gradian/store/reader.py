@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -180,12 +181,23 @@ class IndexReader:
             raise IndexError(f"block {block} of {len(self.blocks)}")
         if max_rows is not None and max_rows < 1:
             raise ValueError("max_rows must be at least 1")
-        arrived = -1
-        for tile in self._early(self._mapped(block, max_rows)):
-            if tile.chunk != arrived:
-                self._check_unchanged(tile)
-                arrived = tile.chunk
+        for tile in self._arriving(self._mapped(block, max_rows)):
             yield tile.first, tile.rows
+
+    def chunks(self) -> Iterator[tuple[range, Iterator[GradientArray]]]:
+        """The stored gradients of all blocks, chunk after chunk: each file in the order of its bytes.
+
+        Yields:
+            The global rows of a chunk, and for each block in order a [rows, d_l] array as in `tiles`; all of them
+            must be taken before the next chunk is asked for.
+
+        Raises:
+            CorruptIndexError: a file changed since the index was opened.
+            StoreError: the index was removed meanwhile.
+        """
+        tiles = self._arriving(self._mapped_by_chunk())
+        for k in range(self._layout.n_chunks):
+            yield self._layout.rows(k), (tile.rows for tile in islice(tiles, len(self.blocks)))
 
     def _mapped(self, block: int, max_rows: int | None) -> Iterator[_Tile]:
         """The tiles of a block, each mapped when it is asked for; at the end the next block is asked for."""
@@ -201,6 +213,26 @@ class IndexReader:
                     yield _Tile(k, file, rows.start + first, tile)
         if self._rows.reads_ahead and block + 1 < len(self.blocks):
             self._warm(self.blocks[block + 1].name)
+
+    def _mapped_by_chunk(self) -> Iterator[_Tile]:
+        """All blocks of a chunk, then the next chunk, each mapped when it is asked for."""
+        for k in range(self._layout.n_chunks):
+            rows, layout = self._layout.rows(k), self._layout.chunk(k)
+            with self._chunk(k, layout) as fd:
+                file = _identity(os.fstat(fd))
+                for spec in self.blocks:
+                    slot = layout.slots[spec.name]
+                    tile = self._rows.map_rows(fd, layout.offset(slot), len(rows), slot.shape[1])
+                    yield _Tile(k, file, rows.start, tile)
+
+    def _arriving(self, tiles: Iterator[_Tile]) -> Iterator[_Tile]:
+        """The same tiles read ahead, the file of each chunk looked at once more when its first tile is due."""
+        arrived = -1
+        for tile in self._early(tiles):
+            if tile.chunk != arrived:
+                self._check_unchanged(tile)
+                arrived = tile.chunk
+            yield tile
 
     def _early(self, tiles: Iterator[_Tile]) -> Iterator[_Tile]:
         """The same tiles, mapped before their turn; an error waits for its turn."""

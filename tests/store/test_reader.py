@@ -207,6 +207,19 @@ def test_tiles_refuse_what_is_not_there(cache: Path) -> None:
         next(reader.tiles(0, 0))
 
 
+def test_chunks_hold_the_rows_of_all_blocks_in_turn(cache: Path) -> None:
+    reader = build(cache)
+    parts = [(rows, [part.copy() for part in blocks]) for rows, blocks in reader.chunks()]
+    assert [rows for rows, _ in parts] == [range(0, 4), range(4, 8), range(8, 11)]
+    for number, stored in enumerate(gradients()):
+        np.testing.assert_array_equal(np.concatenate([blocks[number] for _, blocks in parts]), stored)
+    os.truncate(reader.path / "chunks/000001.safetensors", 100)
+    chunks = reader.chunks()
+    assert len(list(next(chunks)[1])) == len(reader.blocks)
+    with pytest.raises(CorruptIndexError, match="000001"):
+        next(next(chunks)[1])
+
+
 def test_a_chunk_that_shrinks_after_opening_is_an_error_and_not_a_bus_error(cache: Path) -> None:
     reader = build(cache)
     os.truncate(reader.path / "chunks/000001.safetensors", 100)
