@@ -279,23 +279,6 @@ class IndexReader:
                 self._rows.warm(fd, layout.offset(slot), size)
             left -= size
 
-    def chunks(self) -> Iterator[tuple[range, Iterator[GradientArray]]]:
-        """The stored gradients of all blocks, chunk after chunk: each file in the order of its bytes.
-
-        Yields:
-            The global rows of a chunk, and for each block in order a [rows, d_l] array as in `tiles`. The blocks
-            are mapped as they are asked for, which must be before the next chunk is.
-
-        Raises:
-            CorruptIndexError: a file changed since the index was opened.
-            StoreError: the index was removed meanwhile.
-        """
-        for k in range(self._layout.n_chunks):
-            rows, layout = self._layout.rows(k), self._layout.chunk(k)
-            with self._chunk(k, layout) as fd:
-                slots = (layout.slots[spec.name] for spec in self.blocks)
-                yield rows, (_map_rows(fd, layout, slot, 0, len(rows)) for slot in slots)
-
     def verify(self) -> None:
         """Read every byte of every file and compare it with what was written.
 
