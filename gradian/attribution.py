@@ -76,11 +76,13 @@ class Influence:
         per_item: the primary engine's scores on each item, of which the report names `TOP_PER_ITEM` rows. Whole,
             they would take 8 bytes for each item and row, and nothing reads them.
         signal: what the queries were made of.
+        from_gram: whether scores came from kept Gram matrices, which round differently from a streamed store.
     """
 
     average: dict[str, FloatArray]
     per_item: ScoreSummary
     signal: Signal
+    from_gram: bool
 
 
 def score_items(
@@ -136,7 +138,7 @@ def score_items(
             )
             average.update(of_mean)
             parts.append(of_items)
-    return Influence(average, join_summaries(parts), signal)
+    return Influence(average, join_summaries(parts), signal, gram is not None)
 
 
 def _score_group(
@@ -239,7 +241,7 @@ def attribute_run(
     if unusable:
         findings.append(skipped_finding(unusable))
     findings = list({(finding.id, finding.title): finding for finding in findings}.values())
-    provenance = _provenance(session, reader, eval_examples)
+    provenance = _provenance(session, reader, eval_examples, influence)
     report = _report(
         session, reader, clustering, measured, influence, primary, cross_check, findings, skipped, provenance
     )
@@ -398,7 +400,9 @@ def items_to_explain(
     return [item for item, regressed in items if regressed] or [replace(item, said=None) for item, _ in items]
 
 
-def _provenance(session: Session, reader: IndexReader, eval_examples: Sequence[Example]) -> dict[str, Any]:
+def _provenance(
+    session: Session, reader: IndexReader, eval_examples: Sequence[Example], influence: Influence
+) -> dict[str, Any]:
     # Everything a number in the report follows from, and nothing that differs between two equal runs.
     return {
         "index": reader.manifest.to_mapping(),
@@ -408,6 +412,7 @@ def _provenance(session: Session, reader: IndexReader, eval_examples: Sequence[E
             "environment": os.environ.get(ENVIRONMENT_VARIABLE, "auto"),
             "implementations": decisions(session.loaded.device, session.loaded.dtype),
             "instruction_set": next(iter(instruction_sets()), None),
+            "from_gram": influence.from_gram,
         },
         "versions": library_versions(),
         "python": platform.python_version(),
