@@ -31,13 +31,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import yaml
 from generated_index import GeneratedGradients, write_generated
+from one_block import OneBlock
 from score_baselines import exact_scores
 from side_by_side import machine
 
@@ -211,19 +210,6 @@ def make_index(session: Session, work: Path, gigabytes: float) -> IndexReader:
         print(f"writing {writer.bytes_left / 1e9:.1f} GB of {n} rows x {elements:,}", file=sys.stderr)
         gradients = GeneratedGradients(specs, STORAGE, min(n, grads.chunk_size))
         return write_generated(writer, specs, gradients, supervised)
-
-
-class OneBlock:
-    """A store of one block of another."""
-
-    def __init__(self, store: IndexReader, block: int) -> None:
-        self.n, self.blocks = store.n, (store.blocks[block],)
-        self.sq_norms: FloatArray = store.sq_norms[:, block : block + 1]
-        self._store, self._block = store, block
-
-    def tiles(self, block: int, max_rows: int | None = None) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Yield the block's tiles."""
-        return self._store.tiles(self._block, max_rows)
 
 
 @contextmanager

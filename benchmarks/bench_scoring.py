@@ -16,7 +16,7 @@ the disk says so. Read bandwidth is the best of three probes that take turns wit
 memory, a copy (counting bytes read and written), and the largest integer of memory split over threads.
 
 Before anything is measured all of them score a small index and are compared with float64: a difference ends with
-exit code 1. `--profile` runs one setting once, on few rows, for an instruction counter: see docs/benchmarks.md.
+exit code 1. `profile_scoring.py` runs the compiled passes for an instruction counter.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from generated_index import GeneratedGradients, write_generated
+from one_block import OneBlock
 from rich.console import Console
 from rich.table import Table
 from score_baselines import (
@@ -332,18 +333,6 @@ def best_tile(run: Callable[[int], object], size: Size) -> int:
     return min(seconds, key=lambda rows: seconds[rows])
 
 
-class _FirstBlock:
-    """A store that ends after its first block, for sweeps."""
-
-    def __init__(self, store: IndexReader) -> None:
-        self.n, self.blocks, self.sq_norms, self.tiles = (
-            store.n,
-            store.blocks[:1],
-            store.sq_norms,
-            store.tiles,
-        )
-
-
 @dataclass(frozen=True)
 class Contest:
     """The variants of one setting, ready to run.
@@ -365,7 +354,7 @@ class Contest:
 def prepare(setting: Setting, store: IndexReader, size: Size) -> Contest:
     """Sweep the tiles, run everything once and note how long that took."""
     queries = random_queries(size, setting.queries)
-    first, asked = _FirstBlock(store), queries.blocks[:1]
+    first, asked = OneBlock(store, 0), queries.blocks[:1]
     gram, grams = open_gram(store)
     rows = min(size.loop_rows, store.n)
     held = gradients_in_memory(store, 1, rows)
@@ -511,21 +500,6 @@ def show(rows: Sequence[ScoringRow], setting: Sequence[str]) -> None:
     console.print("\n".join(setting), soft_wrap=True, highlight=False)
 
 
-def profile(name: str, folder: Path, size: Size) -> int:
-    """Run one setting once, so that an instruction counter sees little else; say what it read."""
-    settings = {str(setting): setting for setting in settings_of(size)}
-    if name not in settings:
-        print(f"--profile takes one of: {'; '.join(settings)}", file=sys.stderr)
-        return 2
-    setting = settings[name]
-    store, queries = open_store(folder, size, setting.dtype), random_queries(size, setting.queries)
-    with threads(setting.threads):
-        datainf(store, queries)
-    stored = size.rows * size.blocks * size.columns * np.dtype(setting.dtype).itemsize
-    print(f"{name}: scored {size.rows} rows once, {stored:,} bytes of gradients, two reads")
-    return 0
-
-
 def settings_of(size: Size) -> list[Setting]:
     """Return the cells of the table, one storage format after the other."""
     dtypes: tuple[StorageName, ...] = ("float32", "float16")
@@ -541,7 +515,6 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--rows", type=int, help=f"rows of the store (default: {Size.rows})")
     parser.add_argument("--blocks", type=int, help=f"blocks of the store (default: {Size.blocks})")
-    parser.add_argument("--profile", metavar="SETTING", help='run one setting once, such as "float16 m=1 1T"')
     options = parser.parse_args(argv)
     chosen = {name: value for name in ("rows", "blocks") if (value := getattr(options, name)) is not None}
     size = replace(QUICK if options.quick else Size(), **chosen)
@@ -550,8 +523,6 @@ def main(argv: list[str] | None = None) -> int:
     with TemporaryDirectory(prefix="gradian-bench-") as temporary:
         folder = options.store or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        if options.profile:
-            return profile(options.profile, folder, size)
         found = disagreements()
         if found:
             print("\n".join(found), file=sys.stderr)

@@ -98,6 +98,12 @@ def test_the_shares_of_an_index_on_disk_are_parts_of_its_time() -> None:
     assert sum(shares.values()) < 1
 
 
+def test_the_profiled_passes_read_what_they_say(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["--dtype", "float16", "--queries", "3", "--rows", "5", "--columns", "70", "--repeats", "2"]
+    assert import_module("profile_scoring").main(command) == 0
+    assert "2 x 700 bytes of float16, 3 queries: query_dots 1,050 products" in capsys.readouterr().out
+
+
 def test_peak_bytes_is_what_was_held_at_once() -> None:
     peak_bytes = import_module("side_by_side").peak_bytes
     before = torch.zeros(500_000)
