@@ -35,7 +35,7 @@ def _value(value: Any) -> str:
 
 def _dump(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return text if text.isascii() and "<" not in text else _SPECIAL.sub(_written, text)
+    return text if text.isascii() and text.isprintable() and "<" not in text else _SPECIAL.sub(_written, text)
 
 
 def _written(match: re.Match[str]) -> str:

@@ -4,7 +4,7 @@ import json
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from gradian.report import jsonfile
 from gradian.types import Example, Message
@@ -75,6 +75,7 @@ def test_hostile_rows_give_a_valid_file(prompt: str, target: str) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(TEXTS)
+@example("\x7f")
 def test_nothing_hidden_and_no_tag_stands_in_the_file_and_every_value_reads_back(text: str) -> None:
     audit = attacked_audit(text or "x")
     written = jsonfile.render(audit)
