@@ -298,10 +298,15 @@ class Tiles:
         return {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True}
 
 
-def tiles(dtype: torch.dtype, n_rows: int) -> Tiles:
-    """Return the tiles for operands of `dtype`; few rows get a low tile."""
+def tiles(dtype: torch.dtype, n_rows: int, width: int) -> Tiles:
+    """Return the tiles for operands of `dtype`; few rows get a low tile.
+
+    Rows of a width that is no multiple of 16 load element by element, which takes registers.
+    """
     if dtype == torch.float32:
-        return Tiles(rows=32, columns=64, inner=32, warps=4, stages=2)
+        return Tiles(rows=32, columns=32, inner=32, warps=4, stages=2)
+    if width % 16:
+        return Tiles(rows=64, columns=64, inner=32, warps=4, stages=2)
     if n_rows <= 64:
         return Tiles(rows=64, columns=128, inner=32, warps=4, stages=3)
     return Tiles(rows=128, columns=128, inner=32, warps=8, stages=3)
@@ -358,7 +363,7 @@ def forward(
     loss, peak, log_sum = torch.empty(3, n_rows, dtype=torch.float32, device=hidden.device)
     if not n_rows:
         return loss, peak, log_sum
-    cut = tiles(hidden.dtype, n_rows)
+    cut = tiles(hidden.dtype, n_rows, hidden.shape[1])
     row_blocks = triton.cdiv(n_rows, cut.rows)
     tiles_of_part = triton.cdiv(triton.cdiv(vocabulary, cut.columns), max(1, PROGRAMS // row_blocks))
     part_columns = tiles_of_part * cut.columns
@@ -420,7 +425,7 @@ def backward(
     total = torch.zeros(n_rows, width, dtype=torch.float32, device=hidden.device)
     if not n_rows:
         return total
-    cut = tiles(hidden.dtype, n_rows)
+    cut = tiles(hidden.dtype, n_rows, hidden.shape[1])
     row_blocks = triton.cdiv(n_rows, cut.rows)
     tiles_at_once = min(
         triton.cdiv(vocabulary, cut.columns), max(1, GRADIENT_ELEMENTS // (n_rows * cut.columns))
@@ -462,8 +467,9 @@ def backward(
     return total.div_(gain)
 
 
-# Rows, width, and whether with bias and softcap: many rows of a width that no tile divides, and few.
-_SHAPES = ((2048, 1601, True), (2048, 4096, False), (48, 4096, False))
+# Rows, width, and whether with bias and softcap: many rows, of a width that no tile divides and of one that tiles
+# do, and few rows.
+_SHAPES = ((2048, 1601, True), (2048, 2304, True), (48, 4096, False))
 _POINTERS = {
     linear_cross_entropy_forward: {"peaks": "*fp32", "rests": "*fp32", "target_logits": "*fp32"},
     linear_cross_entropy_gradient: {"peaks": "*fp32", "log_sums": "*fp32", "grad_logits": ""},
@@ -471,12 +477,13 @@ _POINTERS = {
 
 
 def _case(kernel: object, dtype: torch.dtype, n_rows: int, width: int, capped: bool) -> CompileCase:
-    cut, name = tiles(dtype, n_rows), TYPES[dtype]
+    cut, name = tiles(dtype, n_rows, width), TYPES[dtype]
     even = width % 16 == 0
     sizes = dict.fromkeys(("n_rows", "width", "vocabulary", "hidden_stride", "weight_stride"), "i32")
     operands = {"hidden": f"*{name}", "weight": f"*{name}", "bias": f"*{name}", "targets": "*i64"}
     chunk = {"first_column": "i32", "chunk": "i32"}
     if kernel is linear_cross_entropy_accumulate:
+        capped = False
         pointers = {"grad_logits": f"*{name}", "weight": f"*{name}", "total": "*fp32"}
         scalars = {**{key: sizes[key] for key in ("n_rows", "width", "vocabulary", "weight_stride")}, **chunk}
         constants = {**cut.constants, "INTERPRETED": False}
@@ -511,7 +518,8 @@ def compile_cases() -> tuple[CompileCase, ...]:
         )
         for dtype in TYPES
         for n_rows, width, capped in _SHAPES
-        if not (kernel is linear_cross_entropy_accumulate and capped)
+        # float32 has one tile for any number of rows.
+        if not (dtype == torch.float32 and n_rows <= 64)
     ]
     names = ("peaks", "rests", "target_logits", "loss", "peak_out", "log_sums")
     combine = CompileCase(

@@ -127,9 +127,14 @@ def test_loss_and_gradient_are_nearer_to_the_truth_than_those_of_a_head_run_as_a
         check(head(rows, width, vocabulary, dtype, capped), impl)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "rows", "vocabulary"), [(torch.float32, 37, 70), (torch.bfloat16, 130, 260)]
+)
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
-def test_the_vocabulary_may_come_in_any_parts(impl: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = head(7, 32, 200, torch.float32, capped=True)
+def test_the_vocabulary_may_come_in_any_parts(
+    impl: str, dtype: torch.dtype, rows: int, vocabulary: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = head(rows, 48, vocabulary, dtype, capped=True)
     monkeypatch.setitem(module._PART_ELEMENTS, "cpu", 7 * 13)
     kernels = triton_kernel("linear_cross_entropy")
     # One program for all tiles of a row block, one tile of gradients at a time.
