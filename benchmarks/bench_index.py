@@ -60,7 +60,7 @@ EINSUM = (("ops/per_example_grad.py", "per_example_grad_reference"),)
 FINISH = (("ops/per_example_grad.py", "finish"),)
 BACKWARD = (("torch/_tensor.py", "backward"),)
 WRITER = tuple(
-    ("store/writer.py", name) for name in ("chunk", "write_block", "write_examples", "finish", "open_writer")
+    ("store/writer.py", name) for name in ("chunk", "write_rows", "write_examples", "finish", "open_writer")
 )
 CHECKSUM = (("store/format.py", "checksum_file"),)
 

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <pybind11/numpy.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -94,6 +95,10 @@ void ReadAhead::push(Job job) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (stop_ || limit_ == 0) return;
+    if (job.kept) {
+      if (kept_bytes_ + job.length > limit_ + page_size()) return;
+      kept_bytes_ += job.length;
+    }
     if (!thread_.joinable()) {
       // Signals are for Python's own threads.
       sigset_t all;
@@ -124,6 +129,10 @@ void ReadAhead::stop() {
 }
 
 void ReadAhead::work() {
+#if defined(__linux__)
+  // Where no core is free, whoever computes comes first: its pages then come when it touches them.
+  ::setpriority(PRIO_PROCESS, 0, 19);  // of this thread alone
+#endif
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
@@ -135,34 +144,33 @@ void ReadAhead::work() {
 // One piece of work; the lock is let go while the system does it. References into the queue stay good
 // meanwhile: others only add at its end.
 void ReadAhead::step(std::unique_lock<std::mutex>& lock) {
-  const auto dropped = [](const Job& job) { return !job.warm && job.mapping.use_count() == 1; };
   // First ask for as much as may be under way, then wait for what was asked for first.
   std::size_t under_way = 0;
   for (Job& job : queue_) {
-    const std::size_t left = job.mapping->length() - job.asked;
-    if (left > 0 && under_way < limit_ && !dropped(job)) {
-      char* const piece = job.mapping->base() + job.asked;
-      const std::size_t size = std::min(kPiece, left);
-      lock.unlock();
-      if (is_missing(piece)) request(piece, size);
-      lock.lock();
-      job.asked += size;
-      return;
+    const std::size_t left = job.length - job.asked;
+    if (left > 0 && under_way < limit_) {
+      if (const auto mapping = job.mapping.lock()) {
+        char* const piece = mapping->base() + job.asked;
+        const std::size_t size = std::min(kPiece, left);
+        lock.unlock();
+        if (is_missing(piece)) request(piece, size);
+        lock.lock();
+        job.asked += size;
+        return;
+      }
     }
     under_way += job.asked - job.there;
   }
   Job& job = queue_.front();
-  if (job.warm || dropped(job) || job.there == job.mapping->length()) {
-    std::shared_ptr<const Mapping> over = std::move(job.mapping);
+  const auto mapping = job.mapping.lock();
+  if (!mapping || job.kept || job.there == job.length) {
+    if (job.kept) kept_bytes_ -= job.length;
     queue_.pop_front();
-    lock.unlock();
-    over.reset();  // unmapped, if nobody else holds it
-    lock.lock();
     return;
   }
   const std::size_t size = std::min(kPiece, job.asked - job.there);
   lock.unlock();
-  populate(job.mapping->base() + job.there, size);
+  populate(mapping->base() + job.there, size);
   lock.lock();
   job.there += size;
 }

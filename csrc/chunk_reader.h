@@ -47,19 +47,21 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  // Queues a map that a reader holds; it is dropped when the reader lets go of it.
-  void add(std::shared_ptr<const Mapping> mapping) { push({std::move(mapping), false}); }
+  // Queues a map that a reader holds, for as long as the reader holds it.
+  void add(const std::shared_ptr<const Mapping>& mapping) { push({mapping, nullptr, mapping->length()}); }
 
-  // Queues a map that no reader holds yet: its pages go into the page cache, for a later map of them.
-  void warm(std::shared_ptr<const Mapping> mapping) { push({std::move(mapping), true}); }
+  // Queues a map that no reader holds: its pages go into the page cache, for a later map of them. More than
+  // `limit` bytes of such maps are not kept.
+  void warm(const std::shared_ptr<const Mapping>& mapping) { push({mapping, mapping, mapping->length()}); }
 
   // Ends the thread, after one piece at most, and forgets the queue.
   void stop();
 
  private:
   struct Job {
-    std::shared_ptr<const Mapping> mapping;
-    bool warm;
+    std::weak_ptr<const Mapping> mapping;
+    std::shared_ptr<const Mapping> kept;  // of a warm job alone
+    std::size_t length;
     std::size_t asked = 0;  // bytes asked of the disk
     std::size_t there = 0;  // bytes whose pages are in place
   };
@@ -71,7 +73,8 @@ class ReadAhead {
   const std::size_t limit_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Job> queue_;  // only the thread takes jobs out
+  std::deque<Job> queue_;       // only the thread takes jobs out
+  std::size_t kept_bytes_ = 0;  // of the warm jobs in it
   std::thread thread_;
   bool stop_ = false;
 };

@@ -29,7 +29,7 @@ READ_AHEAD_BYTES = 64 << 20
 # numpy has no bfloat16: its bits come and go as uint16.
 _NUMPY: dict[str, str] = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
 # Numbers widened to float64 at a time.
-_PIECE = 1 << 20
+_PIECE = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,8 @@ def _squared_norms(stored: Rows) -> FloatArray:
     count, width = numbers.shape
     whole = width - width % LANES
     with np.errstate(all="ignore"):
-        squares = np.square(numbers, dtype=np.float64)
+        squares = numbers.astype(np.float64)
+        np.square(squares, out=squares)
         # numpy adds along an axis that is not the last one term after the other.
         lanes = squares[:, :whole].reshape(count, -1, LANES).sum(axis=1)
         lanes[:, : width - whole] += squares[:, whole:]

@@ -50,9 +50,10 @@ _WARM_BYTES = 128 << 10
 
 @dataclass(frozen=True)
 class _Tile:
-    """A mapped tile: its chunk, the file it was mapped from, and its first global row."""
+    """A mapped tile: its chunk and block, the file it was mapped from, and its first global row."""
 
     chunk: int
+    block: int
     file: tuple[int, int, int]
     first: int
     rows: GradientArray
@@ -201,16 +202,12 @@ class IndexReader:
 
     def _mapped(self, block: int, max_rows: int | None) -> Iterator[_Tile]:
         """The tiles of a block, each mapped when it is asked for; at the end the next block is asked for."""
-        name = self.blocks[block].name
         for k in range(self._layout.n_chunks):
             rows, layout = self._layout.rows(k), self._layout.chunk(k)
-            slot, step = layout.slots[name], max_rows or len(rows)
+            step = max_rows or len(rows)
             with self._chunk(k, layout) as fd:
-                file = _identity(os.fstat(fd))
-                for first in range(0, len(rows), step):
-                    start, count = layout.offset(slot) + first * slot.row_bytes, min(step, len(rows) - first)
-                    tile = self._rows.map_rows(fd, start, count, slot.shape[1])
-                    yield _Tile(k, file, rows.start + first, tile)
+                for first in rows[::step]:
+                    yield self._map(fd, layout, block, k, first, min(step, rows.stop - first))
         if self._rows.reads_ahead and block + 1 < len(self.blocks):
             self._warm(self.blocks[block + 1].name)
 
@@ -219,19 +216,22 @@ class IndexReader:
         for k in range(self._layout.n_chunks):
             rows, layout = self._layout.rows(k), self._layout.chunk(k)
             with self._chunk(k, layout) as fd:
-                file = _identity(os.fstat(fd))
-                for spec in self.blocks:
-                    slot = layout.slots[spec.name]
-                    tile = self._rows.map_rows(fd, layout.offset(slot), len(rows), slot.shape[1])
-                    yield _Tile(k, file, rows.start, tile)
+                for block in range(len(self.blocks)):
+                    yield self._map(fd, layout, block, k, rows.start, len(rows))
+
+    def _map(self, fd: int, layout: FileLayout, block: int, chunk: int, first: int, count: int) -> _Tile:
+        slot = layout.slots[self.blocks[block].name]
+        start = layout.offset(slot) + (first - self._layout.rows(chunk).start) * slot.row_bytes
+        rows = self._rows.map_rows(fd, start, count, slot.shape[1])
+        return _Tile(chunk, block, _identity(os.fstat(fd)), first, rows)
 
     def _arriving(self, tiles: Iterator[_Tile]) -> Iterator[_Tile]:
-        """The same tiles read ahead, the file of each chunk looked at once more when its first tile is due."""
-        arrived = -1
+        """The same tiles read ahead; one whose file was replaced meanwhile is mapped and checked anew."""
         for tile in self._early(tiles):
-            if tile.chunk != arrived:
-                self._check_unchanged(tile)
-                arrived = tile.chunk
+            if not self._is_in_place(tile):
+                layout = self._layout.chunk(tile.chunk)
+                with self._chunk(tile.chunk, layout) as fd:
+                    tile = self._map(fd, layout, tile.block, tile.chunk, tile.first, len(tile.rows))
             yield tile
 
     def _early(self, tiles: Iterator[_Tile]) -> Iterator[_Tile]:
@@ -254,17 +254,13 @@ class IndexReader:
         if problem is not None:
             raise problem
 
-    def _check_unchanged(self, tile: _Tile) -> None:
-        where = self.path / self._layout.chunk_file(tile.chunk)
-        with self._in_place(), _read_errors(where):
-            try:
-                found = os.stat(
-                    self._layout.chunk_name(tile.chunk), dir_fd=self._chunks, follow_symlinks=False
-                )
-            except FileNotFoundError:
-                raise _corrupt(where, "the file is missing") from None
-            if _identity(found) != tile.file:
-                raise _corrupt(where, "the file changed after it was opened")
+    def _is_in_place(self, tile: _Tile) -> bool:
+        """Whether the file that a tile was mapped from is still the chunk, and whole."""
+        name = self._layout.chunk_name(tile.chunk)
+        try:
+            return _identity(os.stat(name, dir_fd=self._chunks, follow_symlinks=False)) == tile.file
+        except OSError:
+            return False
 
     def _warm(self, name: str) -> None:
         """Ask for the beginning of a block. What is wrong with a file is told when its turn comes."""

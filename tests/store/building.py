@@ -30,8 +30,13 @@ def gradients(
     return [rng.standard_normal((n, block.size)).astype(dtype) for block in blocks]
 
 
-def write_pending(writer: IndexWriter, values: list[npt.NDArray[Any]], batch: int = 3) -> list[int]:
-    """Write what is pending in shuffled batches; the chunk numbers that were written."""
+def write_pending(
+    writer: IndexWriter, values: list[npt.NDArray[Any]], batch: int = 3, *, whole: bool = False
+) -> list[int]:
+    """Write what is pending in shuffled batches, block by block or (`whole`) all blocks of a batch at once.
+
+    Returns the chunk numbers that were written.
+    """
     done = []
     for k in writer.pending:
         rows = np.array(writer.chunk_rows(k), dtype=np.int64)
@@ -39,8 +44,11 @@ def write_pending(writer: IndexWriter, values: list[npt.NDArray[Any]], batch: in
         with writer.chunk(k) as chunk:
             for i in range(0, len(rows), batch):
                 part = rows[i : i + batch]
-                for block, stored in enumerate(values):
-                    chunk.write_block(block, part, stored[part])
+                if whole:
+                    chunk.write_rows(part, [stored[part] for stored in values])
+                else:
+                    for block, stored in enumerate(values):
+                        chunk.write_block(block, part, stored[part])
                 chunk.write_examples(part, part * 0.5, part + 1)
         done.append(k)
     return done

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("implementation")
+on_both = pytest.mark.usefixtures("implementation")
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,6 +28,7 @@ def _play(scene: str, cache: Path, number: int) -> dict[str, Any]:
     return result
 
 
+@on_both
 def test_a_build_killed_at_any_step_resumes_to_the_same_bytes(cache: Path) -> None:
     result = _play("steps", cache, 30)
     assert result["steps"] > 80

@@ -19,7 +19,7 @@ from gradian.store.writer import open_writer
 from gradian.types import BlockSpec
 from tests.store.building import build, digests, gradients, write_pending
 
-pytestmark = pytest.mark.usefixtures("implementation")
+on_both = pytest.mark.usefixtures("implementation")
 
 TINY = (BlockSpec("a", ((2,),), 0),)
 
@@ -189,6 +189,7 @@ def test_a_folder_that_is_no_index_says_so(cache: Path) -> None:
     assert find_index(cache, index_id({})) is None
 
 
+@on_both
 def test_tiles_are_views_of_the_file_and_writing_to_them_changes_nothing(cache: Path) -> None:
     reader = build(cache)
     before = digests(cache)
@@ -207,6 +208,7 @@ def test_tiles_refuse_what_is_not_there(cache: Path) -> None:
         next(reader.tiles(0, 0))
 
 
+@on_both
 def test_chunks_hold_the_rows_of_all_blocks_in_turn(cache: Path) -> None:
     reader = build(cache)
     parts = [(rows, [part.copy() for part in blocks]) for rows, blocks in reader.chunks()]
@@ -220,6 +222,7 @@ def test_chunks_hold_the_rows_of_all_blocks_in_turn(cache: Path) -> None:
         next(next(chunks)[1])
 
 
+@on_both
 def test_a_chunk_that_shrinks_after_opening_is_an_error_and_not_a_bus_error(cache: Path) -> None:
     reader = build(cache)
     os.truncate(reader.path / "chunks/000001.safetensors", 100)
@@ -229,6 +232,7 @@ def test_a_chunk_that_shrinks_after_opening_is_an_error_and_not_a_bus_error(cach
         next(tiles)
 
 
+@on_both
 def test_a_reader_keeps_its_maps_when_the_index_is_rebuilt_and_never_mixes_two(cache: Path) -> None:
     reader = build(cache)
     tiles = reader.tiles(0)
@@ -240,6 +244,60 @@ def test_a_reader_keeps_its_maps_when_the_index_is_rebuilt_and_never_mixes_two(c
     assert not isinstance(caught.value, CorruptIndexError)
 
 
+def _wide(cache: Path) -> IndexReader:
+    """Three blocks whose tiles are large enough to be read ahead: 24 of 128 KiB in each."""
+    blocks = tuple(BlockSpec(f"b{i}", ((1 << 15,),), i << 15) for i in range(3))
+    with open_writer(cache, {"wide": 0}, blocks, 24, "float32", 8) as writer:
+        write_pending(writer, gradients(blocks, 24), 8, whole=True)
+        return writer.finish()
+
+
+def _maps(path: Path) -> int:
+    return Path("/proc/self/maps").read_text().count(str(path))
+
+
+def test_tiles_are_mapped_ahead_as_far_as_asked_and_do_not_pile_up(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIAN_OPS", "native")
+    path = _wide(cache).path
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+    for read_ahead, most in ((0, 1), (1, 2), (512 << 10, 5)):
+        reader = IndexReader.open(path, read_ahead=read_ahead)
+        for block in (0, 0, 1, 2):
+            for first, tile in reader.tiles(block, 1):
+                # The thread may be at one that was let go; and the next block is being warmed.
+                assert _maps(path / "chunks") <= most + 2, (read_ahead, first)
+                assert tile.shape == (1, 1 << 15)
+        tiles = reader.tiles(0)
+        next(tiles)
+        del tile, tiles, reader
+        gc.collect()
+        assert _maps(path) == 0
+        assert (len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))) == before
+
+
+@on_both
+def test_what_is_wrong_with_a_later_chunk_waits_for_its_turn(cache: Path) -> None:
+    reader = _wide(cache)
+    tiles = reader.tiles(1, 4)
+    next(tiles)
+    # Replaced by the same bytes, as a second writer on a file system without locks may do.
+    chunk = reader.path / "chunks/000001.safetensors"
+    shutil.copy(chunk, cache / "same")
+    (cache / "same").rename(chunk)
+    (reader.path / "chunks/000002.safetensors").unlink()
+    want = gradients(reader.blocks, 24)[1]
+    for first in (4, 8, 12):
+        row, tile = next(tiles)
+        assert row == first
+        np.testing.assert_array_equal(tile, want[first : first + 4])
+    with pytest.raises(CorruptIndexError, match="000002"):
+        next(tiles)
+
+
+@on_both
 def test_reading_leaves_no_descriptor_open(cache: Path) -> None:
     path = build(cache).path
     gc.collect()
@@ -308,6 +366,7 @@ def test_a_read_only_cache_serves_whole_indexes_and_refuses_to_build(open_cache:
     assert digests(open_cache) == before
 
 
+@on_both
 def test_memory_for_a_tile_is_that_tile_and_not_the_file(cache: Path) -> None:
     blocks = (BlockSpec("a", ((1000,),), 0), BlockSpec("b", ((1,),), 1000))
     with open_writer(cache, {"wide": 1}, blocks, 64, "float32", 64) as writer:

@@ -41,7 +41,7 @@ from tests.store.building import (
 )
 from tests.store.killing import at_step
 
-pytestmark = pytest.mark.usefixtures("implementation")
+on_both = pytest.mark.usefixtures("implementation")
 
 
 @st.composite
@@ -54,6 +54,7 @@ def _shapes(draw: st.DrawFn) -> tuple[tuple[BlockSpec, ...], int, int]:
     return blocks, n, chunk_size
 
 
+@on_both
 @settings(max_examples=60, deadline=None)
 @given(
     shape=_shapes(),
@@ -98,6 +99,7 @@ def test_every_bit_pattern_comes_back(
         np.testing.assert_array_equal(again.supervised_tokens, np.arange(n) + 1)
 
 
+@on_both
 def test_any_safetensors_reader_opens_a_chunk(tmp_path: Path) -> None:
     reader = build(tmp_path)
     tensors = load_file(reader.path / "chunks/000002.safetensors")
@@ -109,6 +111,7 @@ def test_any_safetensors_reader_opens_a_chunk(tmp_path: Path) -> None:
     np.testing.assert_array_equal(examples["sq_norms"], reader.sq_norms)
 
 
+@on_both
 def test_chunks_committed_in_any_order_end_in_the_same_bytes(cache: Path) -> None:
     build(cache / "a")
     with open_writer(cache / "b", INPUTS, BLOCKS, N, "float32", CHUNK) as writer:
@@ -119,6 +122,7 @@ def test_chunks_committed_in_any_order_end_in_the_same_bytes(cache: Path) -> Non
     assert digests(cache / "a") == digests(cache / "b")
 
 
+@on_both
 @pytest.mark.parametrize("batch", [1, 2, 64])
 def test_the_batches_leave_no_trace_in_the_bytes(cache: Path, batch: int) -> None:
     build(cache / "a")
@@ -126,6 +130,21 @@ def test_the_batches_leave_no_trace_in_the_bytes(cache: Path, batch: int) -> Non
         write_pending(writer, gradients(), batch)
         writer.finish({"findings": []})
     assert digests(cache / "a") == digests(cache / "b")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_both_implementations_make_the_same_index_byte_for_byte(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, dtype: StorageDtype
+) -> None:
+    sizes = (1, 33, 5000)
+    blocks = tuple(BlockSpec(f"b{i}", ((size,),), 5001 * i) for i, size in enumerate(sizes))
+    for impl in ("reference", "native"):
+        monkeypatch.setenv("GRADIAN_OPS", impl)
+        with open_writer(cache / impl, INPUTS, blocks, N, dtype, CHUNK) as writer:
+            # float32 throughout: a float16 store rounds.
+            write_pending(writer, gradients(blocks), whole=True)
+            writer.finish()
+    assert digests(cache / "reference") == digests(cache / "native")
 
 
 def _write_chunk(writer: IndexWriter, k: int) -> None:
@@ -293,6 +312,7 @@ def test_an_index_with_pending_chunks_does_not_finish_and_is_not_found(cache: Pa
     assert find_index(cache, index_id(INPUTS)) is None
 
 
+@on_both
 def test_a_chunk_whose_writing_fails_leaves_nothing(cache: Path) -> None:
     def stopped(writer: IndexWriter) -> None:
         with writer.chunk(0) as chunk:
@@ -344,6 +364,20 @@ def test_rows_that_do_not_belong_are_refused(cache: Path, rows: list[int], dtype
         chunk.write_block(0, np.array(rows), np.zeros((len(rows), width), dtype=dtype))
 
 
+def test_a_batch_has_every_block(cache: Path) -> None:
+    def write(blocks: slice) -> None:
+        with (
+            open_writer(cache, INPUTS, BLOCKS, N, "float32", CHUNK) as writer,
+            writer.chunk(0) as chunk,
+        ):
+            chunk.write_rows(np.arange(4), [values[:4] for values in gradients()[blocks]])
+
+    with pytest.raises(ValueError, match="3 blocks are wanted, not 2"):
+        write(slice(2))
+    with pytest.raises(ValueError, match="4 rows"):
+        write(slice(3))  # what is missing then is the examples' values
+
+
 def test_a_row_is_written_once(cache: Path) -> None:
     def twice(writer: IndexWriter) -> None:
         with writer.chunk(0) as chunk:
@@ -370,6 +404,7 @@ def test_the_space_of_a_chunk_is_taken_before_its_first_row(cache: Path) -> None
         raise KeyboardInterrupt
 
 
+@on_both
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 @pytest.mark.parametrize("once", [True, False])
 def test_a_failure_at_any_step_is_a_typed_error_and_the_build_resumes(
