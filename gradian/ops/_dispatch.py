@@ -178,7 +178,7 @@ class Decision:
         op: the operation.
         device: the kind of device that it runs on.
         backend: what `auto` or `GRADIAN_OPS` picks; `unavailable` when that choice cannot run.
-        reasons: per backend that cannot run, the reason.
+        reasons: per backend that the operation has and that cannot run, the reason.
     """
 
     op: str
