@@ -202,7 +202,7 @@ def decision_table(
     table = []
     for name, op in sorted(OPS.items()):
         where = torch.device("cpu") if op.stored else chosen
-        obstacles = {backend: op.obstacle(backend, where, numbers) for backend in CHOICES[1:]}
+        obstacles = {backend: op.obstacle(backend, where, numbers) for backend in op.implementations}
         reasons = {backend: reason for backend, reason in obstacles.items() if reason is not None}
         try:
             backend = op.backend(where, numbers)
