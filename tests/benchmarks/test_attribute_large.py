@@ -22,6 +22,7 @@ def benchmarks_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
 
 
+@pytest.mark.slow
 def test_the_command_finds_the_generated_index_and_scores_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
