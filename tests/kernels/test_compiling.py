@@ -40,6 +40,7 @@ def compile_cases():
 """
 
 
+@pytest.mark.slow
 def test_every_kernel_compiles_without_spills_and_within_the_recorded_table() -> None:
     table = compiled(REQUIRED, record=RECORDED)
     assert [*faults(table), *differences(table, recorded())] == []
