@@ -42,9 +42,10 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/stubtest --mypy-config-file pyproject.toml gradian._native
 
 SANITIZED := build/sanitized
+# The C++ runtime with it: loaded later, its exceptions would be unknown to the sanitizer.
 sanitize: $(VENV)/dev.stamp
 	GRADIAN_REQUIRE_NATIVE=1 GRADIAN_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --build-temp $(SANITIZED)/objects --build-lib $(SANITIZED)
-	LD_PRELOAD=$$(g++ -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc GRADIAN_SANITIZED=$(SANITIZED) \
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc GRADIAN_SANITIZED=$(SANITIZED) \
 		$(BIN)/python -m pytest -p tests.sanitized --numprocesses $(WORKERS) tests/ops tests/store tests/engines
 
 # The parts of the documentation that are generated from the source.
