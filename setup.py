@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pybind11
-from pybind11.setup_helpers import ParallelCompile, naive_recompile
+from pybind11.setup_helpers import ParallelCompile
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
@@ -50,6 +50,13 @@ def sources() -> list[str]:
     return [path for path in found if not path.endswith(tuple(ISA_FLAGS))]
 
 
+def outdated(compiled: str, source: str) -> bool:
+    """Whether a compiled file is missing or older than its source or than any header."""
+    files = [Path(source), *Path("csrc").glob("*.h")]
+    newest = max(file.stat().st_mtime for file in files)
+    return not Path(compiled).exists() or Path(compiled).stat().st_mtime < newest
+
+
 class BuildExtension(build_ext):
     """Adds each file's instruction set to its flags."""
 
@@ -65,7 +72,7 @@ class BuildExtension(build_ext):
         super().build_extensions()
 
 
-ParallelCompile(default=0, needs_recompile=naive_recompile).install()
+ParallelCompile(default=0, needs_recompile=outdated).install()
 setup(
     # Not importable as `kernels`: transformers probes for another package of that name.
     packages=[*find_packages(include=["gradian*"]), "gradian.kernels"],

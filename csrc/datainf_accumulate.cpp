@@ -24,15 +24,19 @@ namespace gradian {
 
 namespace {
 
-// Two tiles stay in the last-level cache.
-constexpr std::size_t kTileBytes = std::size_t{2} << 20;
-constexpr std::size_t kMaxTileRows = 64;
+// With one query memory sets the pace: two tiles should stay in cache. With many, arithmetic does, and every
+// tile costs a pass over m x d sums, so it should have many rows.
+constexpr std::size_t kTileBytes = std::size_t{1} << 20;
+constexpr std::size_t kRowsPerQuery = 6;
+constexpr std::size_t kMaxTileRows = 96;
 // Rows summed up in float32 before the sum goes on in float64.
-constexpr std::size_t kPanelRows = 128;
+constexpr std::size_t kPanelRows = 256;
 
-std::size_t tile_rows(const StoredRows& rows) {
-  const std::size_t fitting = kTileBytes / rows.row_bytes() / kSweepRows * kSweepRows;
-  return std::clamp(fitting, kSweepRows, kMaxTileRows);
+// A multiple of the rows that the kernels take at a time.
+std::size_t tile_rows(const StoredRows& rows, std::size_t m) {
+  const std::size_t step = m == 1 ? kSweepRows : 12;
+  const std::size_t wanted = std::max(kTileBytes / rows.row_bytes(), m == 1 ? 0 : kRowsPerQuery * m);
+  return std::clamp(wanted / step * step, step, kMaxTileRows);
 }
 
 struct Tile {
@@ -68,7 +72,7 @@ class Pass {
         total_(total),
         kernels_(row_kernels(isa)),
         layout_(rows.columns()),
-        tile_rows_(tile_rows(rows)),
+        tile_rows_(tile_rows(rows, m)),
         tiles_((rows.size() + tile_rows_ - 1) / tile_rows_),
         panel_tiles_(std::max<std::size_t>(1, kPanelRows / tile_rows_)),
         queries_(layout_, m),
@@ -146,8 +150,8 @@ class Pass {
                             panel_.stride());
       }
       if (!dotted.empty()) {
-        const Matrix piece = own.widened.widen(kernels_, rows_.dtype(), dotted.data(), dotted.size(), p);
-        kernels_.dots(piece, queries_.matrix(p), columns, partial, m_);
+        own.widened.dots(kernels_, rows_.dtype(), dotted.data(), dotted.size(), p, queries_.matrix(p),
+                         partial, m_);
       }
     }
   }

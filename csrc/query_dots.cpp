@@ -73,8 +73,8 @@ void compute(const StoredRows& rows, const float* queries, std::size_t m, std::s
           }
         } else {
           for (std::size_t p = layout.first_piece(s); p < layout.end_piece(s); ++p) {
-            const Matrix piece = own.widened.widen(kernels, rows.dtype(), own.addresses.data(), count, p);
-            kernels.dots(piece, packed.matrix(p), layout.padded_columns(p), own.partial.data(), m);
+            own.widened.dots(kernels, rows.dtype(), own.addresses.data(), count, p, packed.matrix(p),
+                             own.partial.data(), m);
           }
         }
         for (std::size_t i = 0; i < count * m; ++i) out[i] += own.partial[i];

@@ -36,6 +36,12 @@ struct RowKernels {
   // depends on `columns` alone, never on the other rows and queries.
   void (*dots)(Matrix rows, Matrix queries, std::size_t columns, double* out, std::size_t out_stride);
 
+  // The same from stored rows, `offset` bytes into each of `n_rows` of them, which reach the registers
+  // widened. With many queries they are left in `wide`, `wide_stride` apart, for all but the first few.
+  void (*stored_dots)(Dtype dtype, const char* const* rows, std::size_t n_rows, std::size_t offset,
+                      float* wide, std::size_t wide_stride, Matrix queries, std::size_t columns, double* out,
+                      std::size_t out_stride);
+
   // total[q * total_stride + c] += sum_r weights[r * weight_stride + q] rows[r][c], for q < n_queries.
   void (*accumulate)(Matrix rows, const float* weights, std::size_t weight_stride, std::size_t n_queries,
                      std::size_t columns, float* total, std::size_t total_stride);

@@ -51,9 +51,52 @@ void widen(const void* from, Dtype dtype, std::size_t n, float* to) {
   }
 }
 
-template <class S, std::size_t R, std::size_t Q>
-inline void dot_tile(const float* rows, std::size_t row_stride, const float* queries,
-                     std::size_t query_stride, std::size_t columns, double* out, std::size_t out_stride) {
+// Where a tile's rows come from: float32 rows of a matrix ...
+struct WideSource {
+  const float* data;
+  std::size_t stride;
+
+  template <class S>
+  typename S::Vector load(std::size_t r, std::size_t c) const {
+    return S::load(data + r * stride + c);
+  }
+  void prefetch(std::size_t) const {}
+};
+
+// ... or R stored rows, widened on the way and, if kKeep, written to `wide`.
+template <Dtype kDtype, std::size_t R, bool kKeep>
+struct StoredSource {
+  const char* rows[R];
+  const char* next[R];  // what is read after them
+  float* wide;
+  std::size_t stride;
+
+  StoredSource(const char* const* addresses, std::size_t n_left, std::size_t offset, float* to,
+               std::size_t to_stride)
+      : wide(to), stride(to_stride) {
+#pragma GCC unroll 16
+    for (std::size_t r = 0; r < R; ++r) {
+      rows[r] = addresses[r] + offset;
+      next[r] = addresses[n_left >= 2 * R ? r + R : r] + offset;
+    }
+  }
+  template <class S>
+  typename S::Vector load(std::size_t r, std::size_t c) const {
+    const typename S::Vector row = load_row<S, kDtype>(rows[r] + c * item_size(kDtype));
+    if constexpr (kKeep) S::store(wide + r * stride + c, row);
+    return row;
+  }
+  void prefetch(std::size_t c) const {
+    if (c * item_size(kDtype) % 64 != 0) return;
+#pragma GCC unroll 16
+    for (std::size_t r = 0; r < R; ++r) __builtin_prefetch(next[r] + c * item_size(kDtype));
+  }
+};
+
+// R x Q dot products in registers. Not inlined: there are many of them, and each call is long.
+template <class S, std::size_t R, std::size_t Q, class Source>
+[[gnu::noinline]] void dot_tile(const Source& rows, const float* queries, std::size_t query_stride,
+                                std::size_t columns, double* out, std::size_t out_stride) {
   typename S::Vector sums[R][Q];
 #pragma GCC unroll 16
   for (std::size_t r = 0; r < R; ++r) {
@@ -61,12 +104,13 @@ inline void dot_tile(const float* rows, std::size_t row_stride, const float* que
     for (std::size_t q = 0; q < Q; ++q) sums[r][q] = S::zero();
   }
   for (std::size_t c = 0; c < columns; c += S::kWidth) {
+    rows.prefetch(c);
     typename S::Vector query[Q];
 #pragma GCC unroll 16
     for (std::size_t q = 0; q < Q; ++q) query[q] = S::load(queries + q * query_stride + c);
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < R; ++r) {
-      const typename S::Vector row = S::load(rows + r * row_stride + c);
+      const typename S::Vector row = rows.template load<S>(r, c);
 #pragma GCC unroll 16
       for (std::size_t q = 0; q < Q; ++q) sums[r][q] = S::fma(row, query[q], sums[r][q]);
     }
@@ -78,43 +122,110 @@ inline void dot_tile(const float* rows, std::size_t row_stride, const float* que
   }
 }
 
-// The tile of exactly r x q, at most R x Q.
+// Tiles of R rows over all rows, of single rows at the end.
 template <class S, std::size_t R, std::size_t Q>
-inline void dot_tile_of(std::size_t r, std::size_t q, const float* rows, std::size_t row_stride,
-                        const float* queries, std::size_t query_stride, std::size_t columns, double* out,
-                        std::size_t out_stride) {
+inline void wide_column(Matrix rows, const float* queries, std::size_t query_stride, std::size_t columns,
+                        double* out, std::size_t out_stride) {
+  std::size_t r = 0;
+  for (; r + R <= rows.rows; r += R) {
+    const WideSource source{rows.data + r * rows.stride, rows.stride};
+    dot_tile<S, R, Q>(source, queries, query_stride, columns, out + r * out_stride, out_stride);
+  }
   if constexpr (R > 1) {
-    if (r < R) {
-      return dot_tile_of<S, R - 1, Q>(r, q, rows, row_stride, queries, query_stride, columns, out,
-                                      out_stride);
+    if (r < rows.rows) {
+      const Matrix rest{rows.data + r * rows.stride, rows.rows - r, rows.stride};
+      wide_column<S, 1, Q>(rest, queries, query_stride, columns, out + r * out_stride, out_stride);
     }
   }
+}
+
+template <class S, std::size_t Q>
+inline void wide_columns(std::size_t q, Matrix rows, const float* queries, std::size_t query_stride,
+                         std::size_t columns, double* out, std::size_t out_stride) {
   if constexpr (Q > 1) {
-    if (q < Q) {
-      return dot_tile_of<S, R, Q - 1>(r, q, rows, row_stride, queries, query_stride, columns, out,
-                                      out_stride);
-    }
+    if (q < Q) return wide_columns<S, Q - 1>(q, rows, queries, query_stride, columns, out, out_stride);
   }
-  dot_tile<S, R, Q>(rows, row_stride, queries, query_stride, columns, out, out_stride);
+  wide_column<S, S::kTileRows, Q>(rows, queries, query_stride, columns, out, out_stride);
 }
 
 template <class S>
 void dots(Matrix rows, Matrix queries, std::size_t columns, double* out, std::size_t out_stride) {
   for (std::size_t q = 0; q < queries.rows; q += S::kTileQueries) {
-    const std::size_t n_queries = queries.rows - q < S::kTileQueries ? queries.rows - q : S::kTileQueries;
-    for (std::size_t r = 0; r < rows.rows; r += S::kTileRows) {
-      const std::size_t n_rows = rows.rows - r < S::kTileRows ? rows.rows - r : S::kTileRows;
-      dot_tile_of<S, S::kTileRows, S::kTileQueries>(
-          n_rows, n_queries, rows.data + r * rows.stride, rows.stride, queries.data + q * queries.stride,
-          queries.stride, columns, out + r * out_stride + q, out_stride);
+    const std::size_t n = queries.rows - q < S::kTileQueries ? queries.rows - q : S::kTileQueries;
+    wide_columns<S, S::kTileQueries>(n, rows, queries.data + q * queries.stride, queries.stride, columns,
+                                     out + q, out_stride);
+  }
+}
+
+template <class S, Dtype kDtype, bool kKeep, std::size_t R, std::size_t Q>
+inline void stored_column(const char* const* rows, std::size_t n_rows, std::size_t offset, float* wide,
+                          std::size_t wide_stride, Matrix queries, std::size_t columns, double* out,
+                          std::size_t out_stride) {
+  std::size_t r = 0;
+  for (; r + R <= n_rows; r += R) {
+    const StoredSource<kDtype, R, kKeep> source(rows + r, n_rows - r, offset, wide + r * wide_stride,
+                                                wide_stride);
+    dot_tile<S, R, Q>(source, queries.data, queries.stride, columns, out + r * out_stride, out_stride);
+  }
+  if constexpr (R > 1) {
+    if (r < n_rows) {
+      stored_column<S, kDtype, kKeep, 1, Q>(rows + r, n_rows - r, offset, wide + r * wide_stride, wide_stride,
+                                            queries, columns, out + r * out_stride, out_stride);
     }
+  }
+}
+
+// At most Q queries.
+template <class S, Dtype kDtype, std::size_t Q>
+inline void stored_columns(const char* const* rows, std::size_t n_rows, std::size_t offset, float* wide,
+                           std::size_t wide_stride, Matrix queries, std::size_t columns, double* out,
+                           std::size_t out_stride) {
+  if constexpr (Q > 1) {
+    if (queries.rows < Q) {
+      return stored_columns<S, kDtype, Q - 1>(rows, n_rows, offset, wide, wide_stride, queries, columns, out,
+                                              out_stride);
+    }
+  }
+  stored_column<S, kDtype, false, S::kTileRows, Q>(rows, n_rows, offset, wide, wide_stride, queries, columns,
+                                                   out, out_stride);
+}
+
+template <class S, Dtype kDtype>
+void stored_dots_as(const char* const* rows, std::size_t n_rows, std::size_t offset, float* wide,
+                    std::size_t wide_stride, Matrix queries, std::size_t columns, double* out,
+                    std::size_t out_stride) {
+  constexpr std::size_t kFirst = S::kTileQueries;
+  if (queries.rows <= kFirst) {
+    return stored_columns<S, kDtype, kFirst>(rows, n_rows, offset, wide, wide_stride, queries, columns, out,
+                                             out_stride);
+  }
+  stored_column<S, kDtype, true, S::kTileRows, kFirst>(rows, n_rows, offset, wide, wide_stride, queries,
+                                                       columns, out, out_stride);
+  const Matrix rest{queries.data + kFirst * queries.stride, queries.rows - kFirst, queries.stride};
+  dots<S>({wide, n_rows, wide_stride}, rest, columns, out + kFirst, out_stride);
+}
+
+template <class S>
+void stored_dots(Dtype dtype, const char* const* rows, std::size_t n_rows, std::size_t offset, float* wide,
+                 std::size_t wide_stride, Matrix queries, std::size_t columns, double* out,
+                 std::size_t out_stride) {
+  switch (dtype) {
+    case Dtype::kFloat32:
+      return stored_dots_as<S, Dtype::kFloat32>(rows, n_rows, offset, wide, wide_stride, queries, columns,
+                                                out, out_stride);
+    case Dtype::kFloat16:
+      return stored_dots_as<S, Dtype::kFloat16>(rows, n_rows, offset, wide, wide_stride, queries, columns,
+                                                out, out_stride);
+    case Dtype::kBfloat16:
+      return stored_dots_as<S, Dtype::kBfloat16>(rows, n_rows, offset, wide, wide_stride, queries, columns,
+                                                 out, out_stride);
   }
 }
 
 // V vectors of columns for Q queries, summed over the rows in registers.
 template <class S, std::size_t V, std::size_t Q>
-inline void sum_tile(Matrix rows, const float* weights, std::size_t weight_stride, float* total,
-                     std::size_t total_stride) {
+[[gnu::noinline]] void sum_tile(Matrix rows, const float* weights, std::size_t weight_stride, float* total,
+                                std::size_t total_stride) {
   typename S::Vector sums[Q][V];
 #pragma GCC unroll 16
   for (std::size_t q = 0; q < Q; ++q) {
@@ -142,32 +253,35 @@ inline void sum_tile(Matrix rows, const float* weights, std::size_t weight_strid
   }
 }
 
+// V vectors of columns for all queries, Q at a time.
 template <class S, std::size_t V, std::size_t Q>
-inline void sum_tile_of(std::size_t v, std::size_t q, Matrix rows, const float* weights,
-                        std::size_t weight_stride, float* total, std::size_t total_stride) {
-  if constexpr (V > 1) {
-    if (v < V) return sum_tile_of<S, V - 1, Q>(v, q, rows, weights, weight_stride, total, total_stride);
+inline void sum_rows(Matrix rows, const float* weights, std::size_t weight_stride, std::size_t n_queries,
+                     float* total, std::size_t total_stride) {
+  std::size_t q = 0;
+  for (; q + Q <= n_queries; q += Q) {
+    sum_tile<S, V, Q>(rows, weights + q, weight_stride, total + q * total_stride, total_stride);
   }
   if constexpr (Q > 1) {
-    if (q < Q) return sum_tile_of<S, V, Q - 1>(v, q, rows, weights, weight_stride, total, total_stride);
+    if (q < n_queries) {
+      sum_rows<S, V, Q - 1>(rows, weights + q, weight_stride, n_queries - q, total + q * total_stride,
+                            total_stride);
+    }
   }
-  sum_tile<S, V, Q>(rows, weights, weight_stride, total, total_stride);
 }
 
 template <class S>
 void accumulate(Matrix rows, const float* weights, std::size_t weight_stride, std::size_t n_queries,
                 std::size_t columns, float* total, std::size_t total_stride) {
-  const std::size_t vectors = columns / S::kWidth;
+  constexpr std::size_t kColumns = S::kTileRows * S::kWidth;
   // Columns outside: those of all rows stay in the first-level cache for every query.
-  for (std::size_t v = 0; v < vectors; v += S::kTileRows) {
-    const std::size_t n_vectors = vectors - v < S::kTileRows ? vectors - v : S::kTileRows;
-    const std::size_t c = v * S::kWidth;
-    for (std::size_t q = 0; q < n_queries; q += S::kTileQueries) {
-      const std::size_t n = n_queries - q < S::kTileQueries ? n_queries - q : S::kTileQueries;
-      sum_tile_of<S, S::kTileRows, S::kTileQueries>(n_vectors, n, {rows.data + c, rows.rows, rows.stride},
-                                                    weights + q, weight_stride, total + q * total_stride + c,
-                                                    total_stride);
-    }
+  std::size_t c = 0;
+  for (; c + kColumns <= columns; c += kColumns) {
+    sum_rows<S, S::kTileRows, S::kTileQueries>({rows.data + c, rows.rows, rows.stride}, weights,
+                                               weight_stride, n_queries, total + c, total_stride);
+  }
+  for (; c < columns; c += S::kWidth) {
+    sum_rows<S, 1, S::kTileQueries>({rows.data + c, rows.rows, rows.stride}, weights, weight_stride,
+                                    n_queries, total + c, total_stride);
   }
 }
 
@@ -241,7 +355,7 @@ void sweep(Dtype dtype, const char* const* dot_rows, const float* query, double*
 
 template <class S>
 constexpr RowKernels row_kernels_of() {
-  return {widen<S>, dots<S>, accumulate<S>, sweep<S>};
+  return {widen<S>, dots<S>, stored_dots<S>, accumulate<S>, sweep<S>};
 }
 
 }  // namespace

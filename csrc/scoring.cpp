@@ -17,6 +17,10 @@ constexpr std::size_t kMinPiece = 192;
 // Enough slices for the threads of most machines, few enough that partial sums stay small.
 constexpr std::size_t kSlices = 16;
 
+void prefetch(const char* from, std::size_t bytes) {
+  for (std::size_t line = 0; line < bytes; line += kLine) __builtin_prefetch(from + line);
+}
+
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return a / b + (a % b != 0); }
 
 }  // namespace
@@ -62,11 +66,25 @@ Matrix WidenedRows::widen(const RowKernels& kernels, Dtype dtype, const char* co
   const std::size_t columns = layout_.piece_columns(p);
   const std::size_t offset = p * layout_.piece * item_size(dtype);
   for (std::size_t r = 0; r < count; ++r) {
+    // Stretches this short end before the hardware has found their direction.
+    if (r + 1 < count) prefetch(rows[r + 1] + offset, columns * item_size(dtype));
     float* to = values_.data() + r * stride;
     kernels.widen(rows[r] + offset, dtype, columns, to);
     std::fill(to + columns, to + layout_.padded_columns(p), 0.0F);
   }
   return {values_.data(), count, stride};
+}
+
+void WidenedRows::dots(const RowKernels& kernels, Dtype dtype, const char* const* rows, std::size_t count,
+                       std::size_t p, Matrix queries, double* out, std::size_t out_stride) {
+  const std::size_t columns = layout_.piece_columns(p);
+  if (columns % kLanes != 0) {
+    kernels.dots(widen(kernels, dtype, rows, count, p), queries, layout_.padded_columns(p), out, out_stride);
+    return;
+  }
+  const std::size_t offset = p * layout_.piece * item_size(dtype);
+  kernels.stored_dots(dtype, rows, count, offset, values_.data(), padded_stride(layout_.piece), queries,
+                      columns, out, out_stride);
 }
 
 Sweeper::Sweeper(const ColumnLayout& layout, const RowKernels& kernels, Dtype dtype)

@@ -81,6 +81,10 @@ class WidenedRows {
   Matrix widen(const RowKernels& kernels, Dtype dtype, const char* const* rows, std::size_t count,
                std::size_t p);
 
+  // Adds piece p of the rows' products with `queries` to out[row * out_stride + query].
+  void dots(const RowKernels& kernels, Dtype dtype, const char* const* rows, std::size_t count, std::size_t p,
+            Matrix queries, double* out, std::size_t out_stride);
+
  private:
   const ColumnLayout& layout_;
   FloatBuffer values_;

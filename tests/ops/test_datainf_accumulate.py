@@ -23,8 +23,8 @@ def run(segments, queries, scale, isa: str, threads: int = 1) -> tuple[torch.Ten
 @pytest.mark.parametrize("isa", SETS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_exact_sums_have_the_references_bits_on_any_number_of_threads(dtype, isa: str) -> None:
-    # More rows than a tile (64 here) and than the float32 sums go on for (128).
-    for rows, d, m in (*SHAPES, ((100, 90), 37, 3), ((65, 70), 200, 1)):
+    # More rows than a tile (96 here) and than the float32 sums go on for (192 here).
+    for rows, d, m in (*SHAPES, ((100, 95), 37, 3), ((97, 290), 200, 1)):
         segments = integers(rows, d, dtype)
         queries = integers((m,), d, torch.float32, seed=1)[0]
         # Few rows weigh, by powers of two, so that no sum needs more than 24 bits.
