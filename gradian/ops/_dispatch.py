@@ -70,7 +70,7 @@ def triton_obstacle(device: torch.device) -> str | None:
     return "Triton kernels run on CUDA and ROCm devices"
 
 
-def cpu_obstacle(device: torch.device) -> str | None:
+def cpu_obstacle(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why compiled kernels cannot run on tensors of `device`."""
     return None if device.type == "cpu" else "compiled kernels run on the CPU"
 

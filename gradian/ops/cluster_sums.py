@@ -19,7 +19,7 @@ def cluster_sums_reference(totals: Tensor, scores: Tensor, clusters: Tensor) -> 
         totals[cluster] += row
 
 
-@OP.implementation("native", lambda device, dtype: cpu_obstacle(device))
+@OP.implementation("native", cpu_obstacle)
 def _native_cluster_sums(totals: Tensor, scores: Tensor, clusters: Tensor) -> None:
     native().add_cluster_sums(
         totals.numpy(), scores.contiguous().numpy(), clusters.contiguous().numpy(), torch.get_num_threads()

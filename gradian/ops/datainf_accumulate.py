@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradian.ops._dispatch import Op, cpu_obstacle, native
 from gradian.ops.query_dots import COLUMNS, tile_dots
-from gradian.ops.stored_rows import check_segments, native_rows, row_tiles, thread_count
+from gradian.ops.stored_rows import check_queries, native_rows, row_tiles, thread_count
 
 OP = Op[Any]("datainf_accumulate", stored=True)
 
@@ -38,7 +38,7 @@ def datainf_accumulate_reference(
     return kept, total
 
 
-@OP.implementation("native", lambda device, dtype: cpu_obstacle(device))
+@OP.implementation("native", cpu_obstacle)
 def _native_datainf_accumulate(
     segments: Sequence[Tensor], queries: Tensor, scale: Tensor, threads: int, keep_dots: bool
 ) -> tuple[Tensor | None, Tensor]:
@@ -75,9 +75,7 @@ def datainf_accumulate(
         ValueError: a shape or dtype does not fit.
         OpUnavailableError: `impl` cannot run here.
     """
-    if queries.dim() != 2 or queries.dtype != torch.float32:
-        raise ValueError(f"want queries float32 [m, d], got {queries.dtype} {tuple(queries.shape)}")
-    check_segments(segments, queries.shape[1])
+    check_queries(segments, queries)
     if scale.dtype != torch.float64 or scale.shape != (sum(map(len, segments)),):
         raise ValueError(f"want one float64 scale per row, got {scale.dtype} {tuple(scale.shape)}")
     result: tuple[Tensor | None, Tensor] = OP.choose(queries, impl)(

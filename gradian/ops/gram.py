@@ -45,7 +45,7 @@ def gram_reference(segments: Sequence[Tensor], threads: int) -> Tensor:
     return out
 
 
-@OP.implementation("native", lambda device, dtype: cpu_obstacle(device))
+@OP.implementation("native", cpu_obstacle)
 def _native_gram(segments: Sequence[Tensor], threads: int) -> Tensor:
     arrays, dtype = native_rows(segments)
     return torch.from_numpy(native().gram(arrays, dtype, segments[0].shape[1], threads))

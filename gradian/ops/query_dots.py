@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradian.ops._dispatch import Op, cpu_obstacle, native
-from gradian.ops.stored_rows import check_segments, native_rows, row_tiles, thread_count
+from gradian.ops.stored_rows import check_queries, native_rows, row_tiles, thread_count
 
 OP = Op[Any]("query_dots", stored=True)
 
@@ -36,7 +36,7 @@ def query_dots_reference(segments: Sequence[Tensor], queries: Tensor, threads: i
     return out
 
 
-@OP.implementation("native", lambda device, dtype: cpu_obstacle(device))
+@OP.implementation("native", cpu_obstacle)
 def _native_query_dots(segments: Sequence[Tensor], queries: Tensor, threads: int) -> Tensor:
     arrays, dtype = native_rows(segments)
     return torch.from_numpy(native().query_dots(arrays, dtype, queries.contiguous().numpy(), threads))
@@ -60,8 +60,6 @@ def query_dots(
         ValueError: a shape or dtype does not fit.
         OpUnavailableError: `impl` cannot run here.
     """
-    if queries.dim() != 2 or queries.dtype != torch.float32:
-        raise ValueError(f"want queries float32 [m, d], got {queries.dtype} {tuple(queries.shape)}")
-    check_segments(segments, queries.shape[1])
+    check_queries(segments, queries)
     dots: Tensor = OP.choose(queries, impl)(segments, queries, thread_count(threads))
     return dots

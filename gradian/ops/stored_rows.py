@@ -35,6 +35,17 @@ def check_segments(segments: Sequence[Tensor], columns: int) -> None:
             raise ValueError(f"want contiguous rows on the CPU, got them on {segment.device.type}")
 
 
+def check_queries(segments: Sequence[Tensor], queries: Tensor) -> None:
+    """Refuse queries that are not float32 [m, d], and what are not rows [rows, d] of one block.
+
+    Raises:
+        ValueError: see there and `check_segments`.
+    """
+    if queries.dim() != 2 or queries.dtype != torch.float32:
+        raise ValueError(f"want queries float32 [m, d], got {queries.dtype} {tuple(queries.shape)}")
+    check_segments(segments, queries.shape[1])
+
+
 def thread_count(threads: int | None) -> int:
     """Return `threads`, or as many as torch uses.
 

@@ -75,7 +75,7 @@ def top_k_reference(best: TopK, scores: Tensor) -> None:
     best.seen += len(scores)
 
 
-@OP.implementation("native", lambda device, dtype: cpu_obstacle(device))
+@OP.implementation("native", cpu_obstacle)
 def _native_top_k(best: TopK, scores: Tensor) -> None:
     native().fold_top_k(
         best.lowest.numpy(),

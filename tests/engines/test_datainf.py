@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from gradian.engines import BlockView, EngineSettings
 from gradian.engines.datainf import datainf
 from gradian.ops.query_dots import query_dots
+from tests.tolerances import DATAINF, EPS
 
 from .stores import ArrayGram, ArrayStore, random_store
-
-EPS = 2.0**-24
 
 
 def dense_datainf(g: np.ndarray, q: np.ndarray, damping: float) -> tuple[np.ndarray, np.ndarray]:
@@ -41,7 +40,7 @@ def test_it_equals_the_mean_of_densely_inverted_rank_one_hessians(n, d, m, dtype
     error = np.abs(datainf(view, settings).numpy() - expected)
 
     assert view.damping(settings) == pytest.approx(damping, rel=1e-12)
-    assert (error <= 4 * EPS * magnitude).all()
+    assert (error <= DATAINF * EPS * magnitude).all()
 
 
 def test_an_absolute_damping_replaces_the_relative_one() -> None:
@@ -50,7 +49,7 @@ def test_an_absolute_damping_replaces_the_relative_one() -> None:
     view = BlockView(store, 0, q)
     expected, magnitude = dense_datainf(store.arrays[0].astype(np.float64), q.double().numpy(), 3.5)
     got = datainf(view, EngineSettings(lambda_override=3.5)).numpy()
-    assert (np.abs(got - expected) <= 4 * EPS * magnitude).all()
+    assert (np.abs(got - expected) <= DATAINF * EPS * magnitude).all()
 
 
 def test_heavy_damping_approaches_the_gradient_dot_product() -> None:

@@ -5,6 +5,7 @@ import torch
 
 from gradian.engines import BlockView, EngineSettings
 from gradian.engines.graddot import graddot
+from tests.tolerances import EPS, SUMS
 
 from .stores import random_store
 
@@ -14,7 +15,8 @@ def test_it_is_the_dot_product_of_each_gradient_with_each_query() -> None:
     q = np.random.default_rng(2).standard_normal((3, 5003)).astype(np.float32)
     got = graddot(BlockView(store, 0, torch.from_numpy(q)), EngineSettings()).numpy()
     g64, q64 = store.arrays[0].astype(np.float64), q.astype(np.float64)
-    assert (np.abs(got - g64 @ q64.T) <= 8 * 2.0**-24 * (np.abs(g64) @ np.abs(q64).T)).all()
+    bound = SUMS["query_dots", torch.float32] * EPS * (np.abs(g64) @ np.abs(q64).T)
+    assert (np.abs(got - g64 @ q64.T) <= bound).all()
 
 
 def test_it_is_exact_on_integers() -> None:

@@ -19,7 +19,7 @@ from gradian.store.reader import IndexReader
 from gradian.store.writer import open_writer
 from gradian.types import BlockSpec
 from tests.store.building import gradients, write_pending
-from tests.tolerances import EPS
+from tests.tolerances import DATAINF, EPS
 
 # Wide enough beside 20 rows that `auto` takes their Gram matrices for small.
 BLOCKS = (BlockSpec("a", ((300,),), 0), BlockSpec("b", ((7, 60), (3, 7)), 300))
@@ -108,7 +108,7 @@ def test_scores_with_kept_matrices_equal_those_from_the_store_within_the_bound(r
         magnitude += (g @ (q + weights.T @ g).T).T / damping
     # Each of the two may be off by the bound.
     difference = np.abs(got["datainf"].values - streamed["datainf"].values)
-    assert (difference <= 2 * 4 * EPS * magnitude).all()
+    assert (difference <= 2 * DATAINF * EPS * magnitude).all()
     np.testing.assert_allclose(got["graddot"].values, streamed["graddot"].values, rtol=1e-4, atol=1e-4)
 
 
