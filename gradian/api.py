@@ -24,13 +24,14 @@ from gradian.progress import NullProgress, Progress
 
 if TYPE_CHECKING:
     from gradian.report.audit.model import AuditReport
+    from gradian.report.explanation import ExplainedExample
     from gradian.report.model import Report
     from gradian.store.reader import IndexReader
 
 # What the flags are called, where the setting has another name.
 _ALIASES = {"adapter": "adapter_path", "run": "run_dir"}
 
-__all__ = ["analyze", "build_index_for", "diagnose", "train"]
+__all__ = ["analyze", "build_index_for", "diagnose", "explain", "train"]
 
 
 def analyze(
@@ -73,6 +74,42 @@ def analyze(
         out=Path(out) if out is not None else None,
         force=force,
         skip_nonfinite=skip_nonfinite,
+        progress=progress or NullProgress(),
+    )
+
+
+def explain(
+    config: Config | None = None,
+    *,
+    example: str,
+    item: str | None = None,
+    engine: str | None = None,
+    tokens: bool = True,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> ExplainedExample:
+    """Rank the sentences of one training row by what they did to one eval item: what `gradian explain` does.
+
+    Args:
+        config: settings; None starts from the defaults.
+        example: id of the training row, or the beginning of one.
+        item: id of the eval item; None takes, of those that got worse, the one that the row scores lowest on.
+        engine: influence engine; None takes `engine.name`.
+        tokens: score single tokens too.
+        progress: shows how far long work is; None shows nothing.
+        **settings: top-level config keys and sections as mappings, laid over `config`, as in `analyze`.
+
+    Raises:
+        GradianError: anything its caller can put right.
+    """
+    from gradian.explanation import explain_run
+
+    return explain_run(
+        with_settings(config, settings),
+        example=example,
+        item=item,
+        engine=engine,
+        tokens=tokens,
         progress=progress or NullProgress(),
     )
 

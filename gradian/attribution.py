@@ -216,10 +216,10 @@ def attribute_run(
     # Both need no measurement, so their failures should not wait for one.
     clustering = cluster_examples(examples, config.clustering, config.seed)
     collector = session.collector
-    measured = _measure(session, eval_examples, capability) if eval_set else None
+    measured = measure(session, eval_examples, capability) if eval_set else None
     reader = session.index(force=force)
     items = items_to_explain(measured, eval_examples, examples)
-    rate = _learning_rate(run) if run and "tracin" in engines else 1.0
+    rate = learning_rate(run) if run and "tracin" in engines else 1.0
     settings = EngineSettings(
         config.engine.lambda_scale, config.engine.lambda_override, rate, config.engine.threads
     )
@@ -287,8 +287,12 @@ def _mismatches(session: Session, run: RunArtifact) -> Iterator[Finding]:
         yield found
 
 
-def _learning_rate(run: RunArtifact) -> float:
-    # A scale on TracIn's scores, which no other engine reads.
+def learning_rate(run: RunArtifact) -> float:
+    """Return the run's learning rate, a scale on TracIn's scores that no other engine reads.
+
+    Raises:
+        RunError: the run records none.
+    """
     rate = run.hyper.learning_rate
     if rate is not None and math.isfinite(rate) and rate > 0:
         return rate
@@ -300,7 +304,8 @@ def _learning_rate(run: RunArtifact) -> float:
     )
 
 
-def _measure(session: Session, examples: Sequence[Example], name: str) -> CapabilityResult:
+def measure(session: Session, examples: Sequence[Example], name: str) -> CapabilityResult:
+    """Judge the base and the tuned model on eval rows; see `measure_capability`."""
     loaded = session.loaded
     with session.progress.task("Answering eval items", 2 * len(examples)) as advance:
         measured = measure_capability(loaded, examples, session.config, name, advance)
@@ -331,7 +336,8 @@ def _report(
 ) -> Report:
     config, examples = session.config, session.dataset.examples
     raw = influence.average[primary]
-    relative = relative_influence(raw, gradient_norms(reader))
+    norms = gradient_norms(reader)
+    relative = relative_influence(raw, norms)
     summaries = summarise(clustering, examples, raw, relative, config.clustering)
     if config.engine.relative:
         summaries = tuple(sorted(summaries, key=lambda cluster: cluster.relative_mean * cluster.n))
@@ -351,6 +357,7 @@ def _report(
             ranked_by="relative" if config.engine.relative else "raw",
         ),
         item_scores=influence.per_item if measured else None,
+        norms=norms,
         findings=findings,
         provenance=provenance,
         skipped=skipped,
@@ -385,19 +392,26 @@ def items_to_explain(
             where="--eval-dataset",
             fix="pass an eval set",
         )
+    numbered = regressed_items(measured, eval_examples)
+    return [item for _, item in numbered]
+
+
+def regressed_items(
+    measured: CapabilityResult, eval_examples: Sequence[Example]
+) -> list[tuple[int, QueryItem]]:
+    """Return the items that got worse with their numbers, or all of them, without answers, when none did."""
     holds_answer = METRICS[measured.metric].answer_is_wanted
     items = [
-        (
-            QueryItem(
-                example,
-                said=item.tuned_token_ids or None,
-                wanted=None if holds_answer else item.base_token_ids,
-            ),
-            item.regressed,
+        QueryItem(
+            example,
+            said=item.tuned_token_ids or None,
+            wanted=None if holds_answer else item.base_token_ids,
         )
         for example, item in zip(eval_examples, measured.items, strict=True)
     ]
-    return [item for item, regressed in items if regressed] or [replace(item, said=None) for item, _ in items]
+    numbered = list(enumerate(items))
+    regressed = [(number, item) for number, item in numbered if measured.items[number].regressed]
+    return regressed or [(number, replace(item, said=None)) for number, item in numbered]
 
 
 def _provenance(

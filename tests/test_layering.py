@@ -31,6 +31,7 @@ LEVELS = {
     "report": 6,
     "session": 7,
     "attribution": 7,
+    "explanation": 7,
     "diagnosis": 7,
     "api": 7,
     "cli": 7,

@@ -33,6 +33,10 @@ class Thresholds:
         culprit_rows: share of all rows from which a cluster is the data set rather than a part of it.
         uneven_decile: share of the negative influence held by the most harmful tenth of the rows, from
             which rows differ even where clusters do not.
+        extreme_norm: gradient norm, in medians, from which a row's gradient is extreme.
+        magnitude_share: share of all absolute influence held by such rows, from which the raw ranking is one
+            of their size.
+        magnitude_rows: share of all rows above which they are not a few.
     """
 
     agreement_low: float = 0.5
@@ -46,6 +50,9 @@ class Thresholds:
     culprit_contrast: float = 2.0
     culprit_rows: float = 0.9
     uneven_decile: float = 0.75
+    extreme_norm: float = 10.0
+    magnitude_share: float = 0.5
+    magnitude_rows: float = 0.1
 
 
 THRESHOLDS = Thresholds()
@@ -100,6 +107,25 @@ class ClusterFacts:
 
 
 @dataclass(frozen=True)
+class MagnitudeFacts:
+    """The rows whose gradients are extreme, and how much of the influence they hold.
+
+    Attributes:
+        ids: their example ids, largest gradient first.
+        rows: number of all rows.
+        share: share of the sum of all absolute scores.
+        largest: the largest gradient norm, in medians.
+        disagreeing: how many of them are not among as many rows of the largest relative influence.
+    """
+
+    ids: tuple[str, ...]
+    rows: int
+    share: float
+    largest: float
+    disagreeing: int
+
+
+@dataclass(frozen=True)
 class VerdictFacts:
     """Everything that the findings on the verdict are made from.
 
@@ -114,6 +140,7 @@ class VerdictFacts:
         relative_spearman: rank agreement of raw and relative scores, likewise.
         require_significant: whether the gate is on.
         top_decile_share: share of all negative influence held by the most harmful tenth of the rows.
+        magnitude: the rows with extreme gradients; None when there are none.
     """
 
     capability: CapabilityFacts | None
@@ -127,6 +154,7 @@ class VerdictFacts:
     relative_spearman: float | None = None
     require_significant: bool = True
     top_decile_share: float | None = None
+    magnitude: MagnitudeFacts | None = None
     thresholds: Thresholds = field(default=THRESHOLDS)
 
 
@@ -259,6 +287,7 @@ def verdict_findings(facts: VerdictFacts) -> tuple[Finding, ...]:
         _already_failing(facts),
         _low_engine_agreement(facts),
         _relative_disagrees(facts),
+        _dominated_by_magnitude(facts),
     )
     return tuple(sorted((finding for finding in made if finding), key=lambda finding: finding.severity.rank))
 
@@ -520,6 +549,34 @@ def _relative_disagrees(facts: VerdictFacts) -> Finding | None:
             "ranked_by": facts.ranked_by,
             "cluster": top.id if top else None,
             "other_cluster": other.id if other else None,
+        },
+    )
+
+
+def _dominated_by_magnitude(facts: VerdictFacts) -> Finding | None:
+    magnitude, limits = facts.magnitude, facts.thresholds
+    if facts.ranked_by != "raw" or magnitude is None:
+        return None
+    few = len(magnitude.ids) <= max(1.0, limits.magnitude_rows * magnitude.rows)
+    if not few or magnitude.share < limits.magnitude_share:
+        return None
+    count = len(magnitude.ids)
+    return Finding(
+        id="attribution.dominated_by_magnitude",
+        severity=Severity.MEDIUM,
+        title=f"{count} of {magnitude.rows} rows hold {magnitude.share:.0%} of all influence by the size of their"
+        " gradients",
+        evidence=f"Their gradients are {limits.extreme_norm:g} and up to {magnitude.largest:.0f} times the median: on an"
+        " adapter that has memorised or overtrained most rows, the few that it still gets wrong push hardest, whatever"
+        f" they are about. By relative influence {magnitude.disagreeing} of them are not among the first {count}.",
+        fix="Read the relative ranking (`engine.relative: true` ranks by it); look at these rows, and at epochs and"
+        " learning rate.",
+        example_ids=magnitude.ids,
+        figures={
+            "rows": count,
+            "share": magnitude.share,
+            "largest_norm_in_medians": magnitude.largest,
+            "not_among_first_relative": magnitude.disagreeing,
         },
     )
 

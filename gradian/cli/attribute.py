@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gradian.cli.options import Adapter, BaseModel, ConfigFile, Dataset, SkipNonfinite
+from gradian.cli.options import Adapter, BaseModel, ConfigFile, Dataset, EvalDataset, SkipNonfinite
 
 NO_CROSS_CHECK = "none"
 
@@ -15,15 +15,7 @@ NO_CROSS_CHECK = "none"
 def attribute(
     config: ConfigFile = None,
     dataset: Dataset = None,
-    eval_dataset: Annotated[
-        Path | None,
-        typer.Option(
-            "--eval-dataset",
-            "-e",
-            help="Items describing the capability, with the answers you wanted.",
-            metavar="PATH",
-        ),
-    ] = None,
+    eval_dataset: EvalDataset = None,
     base_model: BaseModel = None,
     adapter: Adapter = None,
     run: Annotated[

@@ -20,6 +20,7 @@ from gradian.cli.checks import checks
 from gradian.cli.demo import demo
 from gradian.cli.diagnose import diagnose
 from gradian.cli.doctor import doctor
+from gradian.cli.explain import explain
 from gradian.cli.index import index
 from gradian.cli.init_config import init_config
 from gradian.cli.show_index import show_index
@@ -79,6 +80,7 @@ for _command, _name in (
     (train, "train"),
     (index, "index"),
     (attribute, "attribute"),
+    (explain, "explain"),
     (show_index, "show-index"),
     (demo, "demo"),
     (version, "version"),

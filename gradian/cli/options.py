@@ -11,6 +11,15 @@ ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML config file; flags override it.", metavar="FILE")
 ]
 Dataset = Annotated[Path | None, typer.Option("--dataset", "-d", help="Training dataset.", metavar="PATH")]
+EvalDataset = Annotated[
+    Path | None,
+    typer.Option(
+        "--eval-dataset",
+        "-e",
+        help="Items describing the capability, with the answers you wanted.",
+        metavar="PATH",
+    ),
+]
 BaseModel = Annotated[
     str | None, typer.Option("--base-model", "-m", help="Base model id or path.", metavar="ID")
 ]

@@ -8,6 +8,7 @@ from gradian.engines.base import (
     EngineSettings,
     GradientStore,
     GramStore,
+    TransformedQuery,
     engine,
 )
 
@@ -18,6 +19,7 @@ __all__ = [
     "EngineSettings",
     "GradientStore",
     "GramStore",
+    "TransformedQuery",
     "datainf",
     "engine",
     "graddot",

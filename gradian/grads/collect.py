@@ -20,8 +20,9 @@ from gradian.data.collate import length_batches, pad_batch
 from gradian.errors import NonFiniteError
 from gradian.grads.loss import TokenBatch, pad_token
 from gradian.grads.memory import explain_out_of_memory
-from gradian.grads.projection import project_blocks, projected_specs
+from gradian.grads.projection import project_blocks, projected_specs, unproject_directions
 from gradian.grads.strategy import AS_CAPTURED, STRATEGIES, BatchGradients, Epilogue, finished
+from gradian.grads.token_slopes import token_slopes
 from gradian.model.load import LoadedModel, freeze_for_gradients
 from gradian.model.lora import coverage_findings, find_blocks
 from gradian.types import BlockSpec, EncodedExample, Finding, FloatArray, IntArray, Severity
@@ -131,6 +132,59 @@ class GradientCollector:
             for whole, part in zip(result, self._projected(captured.blocks), strict=True):
                 whole[at] = part.to("cpu", torch.float32)
         return result
+
+    def dots(self, encoded: Sequence[EncodedExample], directions: Sequence[Tensor]) -> FloatArray:
+        """Return <v, g_i> of every example's gradient with m directions, float64 [n, m], and keep no gradient.
+
+        Gradients are those of `gradients`: never normalised, never cast.
+
+        Args:
+            encoded: n examples.
+            directions: v, per block [m, d_l] over the blocks as stored.
+
+        Raises:
+            NonFiniteError: a loss or a gradient is not finite.
+            DeviceMemoryError: the device has no memory for a batch.
+        """
+        result = np.zeros((len(encoded), directions[0].shape[0]))
+        wide = [direction.to(self.loaded.device, torch.float64) for direction in directions]
+        for indices, _, captured in self._captured(encoded, lambda rows: AS_CAPTURED):
+            blocks = self._projected(captured.blocks)
+            total = sum(block.double() @ v.T for block, v in zip(blocks, wide, strict=True))
+            result[indices] = torch.as_tensor(total).cpu().numpy()
+        return result
+
+    def slopes(self, encoded: EncodedExample, direction: Sequence[Tensor]) -> FloatArray:
+        """Return <v, grad loss_t> of every supervised token t in order, float64 [n_supervised].
+
+        One forward pass; see `gradian.grads.token_slopes`.
+
+        Args:
+            encoded: an example with supervised tokens.
+            direction: v, per block [d_l] over the blocks as stored.
+
+        Raises:
+            GradientError: a part of the model has no forward-mode derivative.
+            DeviceMemoryError: the device has no memory for the pass.
+        """
+        rows = [part.float().reshape(1, -1) for part in direction]
+        whole = [part[0] for part in unproject_directions(rows, self._blocks.specs, self.grads)]
+        freeze_for_gradients(self.loaded.model)
+        with explain_out_of_memory([encoded], "grads.max_seq_length"), torch.random.fork_rng():
+            torch.manual_seed(self.seed)
+            padded = pad_batch([encoded], pad_token(self.loaded.tokenizer))
+            tokens = TokenBatch.from_padded(padded, self.loaded.device)
+            return token_slopes(self.loaded.model, self._blocks, tokens, whole).double().cpu().numpy()
+
+    def stored_scale(self, encoded: EncodedExample) -> float:
+        """Return what an example's stored gradient is, relative to the gradient itself (`grads.normalization`)."""
+        if self.grads.normalization == "none" or not encoded.n_supervised:
+            return 1.0
+        if self.grads.normalization == "token_count":
+            return 1.0 / encoded.n_supervised
+        ((_, _, captured),) = self._captured([encoded], lambda rows: AS_CAPTURED)
+        norm = torch.stack([block.double().square().sum() for block in captured.blocks]).sum().sqrt()
+        return 1.0 / float(norm) if norm > 0 else 1.0
 
     @property
     def _cast_early(self) -> bool:

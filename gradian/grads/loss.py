@@ -9,7 +9,7 @@ hidden states and the head's weight.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -180,11 +180,20 @@ def _gather_before_head(
 
 
 def _gathered(
-    model: Any, head: torch.nn.Module, batch: TokenBatch, *, bypass: bool = False
+    model: Any,
+    head: torch.nn.Module,
+    batch: TokenBatch,
+    *,
+    bypass: bool = False,
+    parameters: Mapping[str, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run the model; return the hidden states [N, h] and the logits [N, V], or [1, V] with `bypass`."""
     with _gather_before_head(head, batch.flat_positions, bypass=bypass) as calls:
-        logits: Tensor = model(**_model_inputs(model, batch)).logits
+        inputs = _model_inputs(model, batch)
+        output = (
+            torch.func.functional_call(model, dict(parameters), (), inputs) if parameters else model(**inputs)
+        )
+        logits: Tensor = output.logits
     rows = min(1, batch.targets.shape[0]) if bypass else batch.targets.shape[0]
     if len(calls) != 1 or logits.shape[:-1] != (1, rows):
         raise GradientError(
@@ -196,13 +205,20 @@ def _gathered(
     return calls[0], logits.squeeze(0)
 
 
-def supervised_logits(model: Any, batch: TokenBatch) -> Tensor:
+def supervised_logits(
+    model: Any, batch: TokenBatch, parameters: Mapping[str, Tensor] | None = None
+) -> Tensor:
     """Run the model and return the logits [N, V] that predict the supervised tokens, row by row.
+
+    Args:
+        model: the model.
+        batch: the batch.
+        parameters: values in place of the model's own parameters of these names.
 
     Raises:
         GradientError: the model's output head cannot be found or is not used exactly once.
     """
-    return _gathered(model, _output_head(model), batch)[1]
+    return _gathered(model, _output_head(model), batch, parameters=parameters)[1]
 
 
 def _fused_losses(model: Any, batch: TokenBatch, impl: str | None) -> Tensor | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from gradian.config.schema import GradsConfig
-from gradian.ops.projection import projection, stream_key
+from gradian.ops.projection import projection, projection_transposed, stream_key
 from gradian.types import BlockSpec
 
 
@@ -47,4 +47,27 @@ def project_blocks(blocks: Sequence[Tensor], specs: Sequence[BlockSpec], grads: 
         if spec.size > dim
         else block
         for block, spec in zip(blocks, specs, strict=True)
+    ]
+
+
+def unproject_directions(
+    directions: Sequence[Tensor], specs: Sequence[BlockSpec], grads: GradsConfig
+) -> list[Tensor]:
+    """Return per block P^T v [m, d_l] for directions v [m, k]: <P^T v, g> = <v, P g> for every gradient g.
+
+    Args:
+        directions: over projected blocks, as `project_blocks` gives them.
+        specs: the blocks before projection.
+        grads: as in `project_blocks`.
+    """
+    dim = grads.projection_dim
+    if dim is None:
+        return list(directions)
+    return [
+        projection_transposed(
+            direction, spec.size, grads.projection_kind, stream_key(grads.projection_seed, spec.name)
+        )
+        if spec.size > dim
+        else direction
+        for direction, spec in zip(directions, specs, strict=True)
     ]

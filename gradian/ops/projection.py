@@ -70,12 +70,16 @@ def lanes(dim: int) -> int:
     return 8 if dim >= 512 else 64
 
 
+def _buckets(size: int, dim: int, key: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return h, int64 [size], and s, [size] in the dtype of `like`."""
+    bits = counter_hash(torch.arange(size, device=like.device), key)
+    # The remainder's bias is below dim / 2^62.
+    return _shift_right(bits, 2) % dim, (1 - 2 * (bits & 1)).to(like.dtype)
+
+
 def _countsketch(values: Tensor, dim: int, key: int) -> Tensor:
     size, width = values.shape[1], lanes(dim)
-    bits = counter_hash(torch.arange(size, device=values.device), key)
-    sign = (1 - 2 * (bits & 1)).to(values.dtype)
-    # The remainder's bias is below dim / 2^62.
-    bucket = _shift_right(bits, 2) % dim
+    bucket, sign = _buckets(size, dim, key, values)
     # A table of each bucket's members, padded with a zero.
     order = torch.argsort(bucket, stable=True)
     counts = torch.bincount(bucket, minlength=dim)
@@ -196,3 +200,30 @@ def projection(values: Tensor, dim: int, kind: Kind, key: int, impl: str | None 
         )
     projected: Tensor = OP.choose(values, impl)(values, dim, kind, key)
     return projected
+
+
+def projection_transposed(values: Tensor, size: int, kind: Kind, key: int) -> Tensor:
+    """Return the rows y [b, k] taken back to `size` dimensions by the projection's transpose.
+
+    countsketch   x_j = s(j) y_{h(j)}
+    rademacher    x_j = (1 / sqrt(k)) sum_c s(j, c) y_c
+
+    Args:
+        values: [b, k], float32 or float64.
+        size: d, the width before projection.
+        kind: family of projections.
+        key: as in `projection`.
+
+    Returns:
+        [b, size] in the dtype of `values`.
+    """
+    rows, dim = values.shape
+    if kind == "countsketch":
+        bucket, sign = _buckets(size, dim, key, values)
+        return values[:, bucket] * sign
+    out = values.new_empty(rows, size)
+    step = max(1, _TILE_ELEMENTS // dim)
+    for start in range(0, size, step):
+        count = min(step, size - start)
+        out[:, start : start + count] = values @ _signs(start, count, dim, key, values).T
+    return out.mul_(1.0 / math.sqrt(dim))

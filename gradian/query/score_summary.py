@@ -9,15 +9,16 @@ by chunk for <r, g_j>.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gradian.engines import ENGINES, BlockView, EngineSettings, GradientStore
+from gradian.engines import ENGINES, EngineSettings, GradientStore
 from gradian.ops.cluster_sums import cluster_sums
 from gradian.ops.top_k import TopK, top_k
-from gradian.query.scorer import QueryGradients, check_blocks, check_finite, unit_norm_scale
+from gradian.query.scorer import QueryGradients, check_finite, transform_queries, unit_norm_scale
 from gradian.types import Scores, ScoreSummary
 
 
@@ -103,15 +104,13 @@ def score_summaries(
         ValueError: k or m is below 1, or the assignment is not of n examples.
     """
     entry = ENGINES[engine]
-    check_blocks(store, queries)
     fold = _Fold(engine, queries.ids, store.n, k, assignment)
     scale = unit_norm_scale(queries) if normalize_query and entry.curvature_free else None
-    transformed = []
     reads = _Reads(progress)
-    for index, block_queries in enumerate(queries.blocks):
-        view = BlockView(store, index, block_queries, settings.threads, keep_dots=False)
-        transformed.append(entry.transform_query(view, settings))
-        reads.reached(index + 1)
+    blocks_done = count(1)
+    transformed = transform_queries(
+        store, queries, engine, settings, lambda _: reads.reached(next(blocks_done))
+    )
     for rows, blocks in store.chunks():
         scores = torch.zeros(len(rows), len(queries.ids), dtype=torch.float64)
         for query, gradients in zip(transformed, blocks, strict=True):

@@ -17,7 +17,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
-from gradian.engines import ENGINES, BlockView, EngineSettings, GradientStore, GramStore
+from gradian.engines import ENGINES, BlockView, EngineSettings, GradientStore, GramStore, TransformedQuery
 from gradian.errors import GradientError
 from gradian.types import FloatArray, Scores
 
@@ -88,6 +88,40 @@ def score_index(
     for name, result in scores.items():
         check_finite(name, queries.ids, result.values)
     return scores
+
+
+def transform_queries(
+    store: GradientStore,
+    queries: QueryGradients,
+    engine: str,
+    settings: EngineSettings,
+    progress: Callable[[int], None] | None = None,
+) -> list[TransformedQuery]:
+    """Return per block what the engine makes of the queries before they meet the rows.
+
+    A row's score is the sum over blocks of its gradient's product with them; see `TransformedQuery`. At most one
+    read of the store.
+
+    Args:
+        store: an open index.
+        queries: m query gradients over the same blocks.
+        engine: name from the registry.
+        settings: damping, learning rate and threads.
+        progress: called after each block.
+
+    Raises:
+        UnknownNameError: no such engine.
+        GradientError: the queries are over other blocks.
+    """
+    entry = ENGINES[engine]
+    check_blocks(store, queries)
+    transformed = []
+    for index, block_queries in enumerate(queries.blocks):
+        view = BlockView(store, index, block_queries, settings.threads, keep_dots=False)
+        transformed.append(entry.transform_query(view, settings))
+        if progress is not None:
+            progress(1)
+    return transformed
 
 
 def check_blocks(store: GradientStore, queries: QueryGradients) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 
 from gradian import __version__
 from gradian.checks.attribution import (
+    THRESHOLDS,
     CapabilityFacts,
     ClusterFacts,
+    MagnitudeFacts,
     VerdictFacts,
     culprit,
     is_diagnosed,
@@ -57,6 +59,7 @@ def build_report(
     query_signal: str,
     engines: Engines,
     item_scores: ScoreSummary | None = None,
+    norms: FloatArray | None = None,
     findings: Sequence[Finding] = (),
     provenance: Mapping[str, Any] | None = None,
     skipped: Sequence[Skipped] = (),
@@ -76,6 +79,7 @@ def build_report(
         query_signal: what the query gradient was in the end: `contrastive` or `target`.
         item_scores: a query per eval item, with at least `TOP_PER_ITEM` of its lowest scores; `query_ids` are
             item ids. Items without one are allowed.
+        norms: float64 [n] gradient norms, which `relative` was divided by; None when not known.
         findings: those of data, model and audit; the findings on the verdict are added here.
         provenance: JSON data, paths and numpy values.
         clustered: False when clustering was switched off, so that one cluster means nothing.
@@ -97,6 +101,7 @@ def build_report(
         relative_spearman=engines.relative_spearman,
         require_significant=require_significant,
         top_decile_share=top_decile_share(ranking),
+        magnitude=magnitude_facts(examples, scores, norms) if norms is not None else None,
     )
     matches = _defect_matches(facts, findings, examples, assignment, ranking) if is_diagnosed(facts) else ()
     told = sorted([*verdict_findings(facts), *matches, *findings], key=lambda finding: finding.severity.rank)
@@ -140,6 +145,36 @@ def top_decile_share(scores: FloatArray) -> float | None:
     if not (total > 0 and math.isfinite(total)):
         return None
     return float(harm[: max(1, math.ceil(len(harm) / 10))].sum()) / total
+
+
+def magnitude_facts(
+    examples: Sequence[Example], scores: FloatArray, norms: FloatArray
+) -> MagnitudeFacts | None:
+    """Return what the rows with extreme gradients hold of the influence; None when no gradient is extreme.
+
+    Args:
+        examples: the n training rows.
+        scores: float64 [n], raw.
+        norms: float64 [n] gradient norms.
+    """
+    # Rows without a gradient (no target, or skipped) are no measure of what is usual.
+    median = float(np.median(norms[norms > 0])) if (norms > 0).any() else 0.0
+    extreme = norms > THRESHOLDS.extreme_norm * median
+    influence = np.abs(scores)
+    total = float(influence.sum())
+    if not (extreme.any() and total > 0 and math.isfinite(total)):
+        return None
+    relative = np.divide(influence, norms, out=np.zeros_like(influence), where=norms > 0)
+    count = int(extreme.sum())
+    first_relative = np.argsort(-relative, kind="stable")[:count]
+    rows = np.argsort(-norms, kind="stable")[:count].tolist()
+    return MagnitudeFacts(
+        ids=tuple(examples[row].id for row in rows),
+        rows=len(examples),
+        share=float(influence[extreme].sum()) / total,
+        largest=float(norms.max()) / median,
+        disagreeing=len(set(rows) - set(first_relative.tolist())),
+    )
 
 
 def _defect_matches(

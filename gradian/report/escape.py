@@ -67,6 +67,14 @@ def _shown(char: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
+def shown_in_place(text: str) -> str:
+    """Return `text` with its spaces as they are and everything else that cannot be seen as an escape: a line of it.
+
+    For pieces of a text that are shown one after the other. A line break becomes `\\n`.
+    """
+    return "".join("\\n" if char == "\n" else char if char == " " else _shown(char) for char in text)
+
+
 def encodable(text: str) -> str:
     """Return `text` with lone surrogates, which UTF-8 cannot hold, written as `\\udXXX`."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

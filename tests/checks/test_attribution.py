@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gradian.checks.attribution import (
     CapabilityFacts,
     ClusterFacts,
+    MagnitudeFacts,
     VerdictFacts,
     culprit,
     dataset_finding,
@@ -411,3 +412,29 @@ class TestTruncation:
         assert truncation_finding(512, 512, self.LENGTHS, dropped=False) is None
         assert truncation_finding(2048, 4096, self.LENGTHS, dropped=False) is None
         assert truncation_finding(None, 64, self.LENGTHS, dropped=False) is None
+
+
+class TestDominatedByMagnitude:
+    FEW = MagnitudeFacts(ids=("a-3", "b-9"), rows=200, share=0.81, largest=431.0, disagreeing=2)
+
+    def found(self, **changes: Any) -> list[Finding]:
+        facts = replace(POISONED, **{"magnitude": self.FEW, **changes})
+        return [each for each in verdict_findings(facts) if each.id == "attribution.dominated_by_magnitude"]
+
+    def test_a_few_extreme_rows_with_most_of_the_influence_are_named(self) -> None:
+        (finding,) = self.found()
+        assert finding.severity is Severity.MEDIUM
+        assert finding.title.startswith("2 of 200 rows hold 81% of all influence")
+        assert finding.example_ids == ("a-3", "b-9")
+        assert "engine.relative: true" in finding.fix
+        assert "431 times the median" in finding.evidence
+
+    def test_it_is_silent_where_the_rows_are_many_or_hold_little_or_do_not_rank(self) -> None:
+        assert not self.found(magnitude=None)
+        assert not self.found(magnitude=replace(self.FEW, share=0.49))
+        assert not self.found(magnitude=replace(self.FEW, rows=19))
+        assert self.found(magnitude=replace(self.FEW, rows=20))
+        assert not self.found(ranked_by="relative")
+
+    def test_one_row_is_a_few_in_a_small_data_set(self) -> None:
+        assert self.found(magnitude=replace(self.FEW, ids=("a-3",), rows=5))

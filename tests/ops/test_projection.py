@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import gradian.ops.projection as module
-from gradian.ops.projection import counter_hash, projection, stream_key
+from gradian.ops.projection import counter_hash, projection, projection_transposed, stream_key
 from tests.tolerances import EPS, SUMS
 
 KINDS = ("countsketch", "rademacher")
@@ -139,3 +139,12 @@ def test_inner_products_are_kept_on_average(kind: str) -> None:
 def test_what_cannot_be_projected_is_refused() -> None:
     with pytest.raises(ValueError, match="float32 or float64"):
         projection(torch.zeros(2, 3, dtype=torch.float16), 2, "countsketch", 0)
+
+
+@pytest.mark.parametrize(("size", "dim"), [(1, 1), (37, 5), (300, 64), (513, 65)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_transpose_is_that_of_the_defined_matrix(kind: str, size: int, dim: int) -> None:
+    key = stream_key(2, "block")
+    rows = torch.randn(3, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    expected = rows @ matrix(kind, size, dim, key)
+    torch.testing.assert_close(projection_transposed(rows, size, kind, key), expected)

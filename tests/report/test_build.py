@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradian.report.build import most_harmful, top_decile_share
+from gradian.report.build import magnitude_facts, most_harmful, top_decile_share
 from gradian.report.model import Engines
-from gradian.types import Finding, Severity
+from gradian.types import Example, Finding, Severity
 
 from . import samples
 from .samples import cluster, poisoned, row
@@ -99,3 +99,28 @@ def test_harmful_rows_that_a_check_names_too_are_joined_with_it_in_finding_and_s
     assert f"{match.title}." in report.summary
     undiagnosed = poisoned(**values, capability=None)
     assert "attribution.cluster_matches_data_defect" not in {f.id for f in undiagnosed.findings}
+
+
+def rows_of(n: int) -> list[Example]:
+    return [row(position, "prompt", "target", "0") for position in range(n)]
+
+
+class TestMagnitudeFacts:
+    def test_rows_with_extreme_gradients_are_counted_with_their_influence(self) -> None:
+        examples = rows_of(9)
+        norms = np.array([1.0, 1.0, 50.0, 1.0, 0.0, 1.0, 11.0, 1.0, 1.0])
+        scores = np.array([1.0, -1.0, -6.0, 0.0, 0.0, -2.0, 2.0, 0.0, 0.0])
+        facts = magnitude_facts(examples, scores, norms)
+        assert facts is not None
+        assert facts.ids == (examples[2].id, examples[6].id)
+        assert (facts.rows, facts.largest) == (9, 50.0)
+        assert facts.share == pytest.approx(8 / 12)
+        # By score / norm, rows 5, 0 and 1 come first.
+        assert facts.disagreeing == 2
+
+    @pytest.mark.parametrize("norms", [[1.0, 2.0, 9.0], [0.0, 0.0, 0.0], [5.0, 5.0, 5.0]])
+    def test_gradients_of_a_kind_are_nothing_to_tell(self, norms: list[float]) -> None:
+        assert magnitude_facts(rows_of(3), np.ones(3), np.array(norms)) is None
+
+    def test_no_influence_is_nothing_to_tell(self) -> None:
+        assert magnitude_facts(rows_of(3), np.zeros(3), np.array([1.0, 1.0, 99.0])) is None
