@@ -112,9 +112,11 @@ def _run_spans(
     sentences: list[int] = []
     at = 0
     for piece in pieces:
-        # A token belongs where its first visible character is: " The" to what "The" begins.
-        visible = at + len(piece) - len(piece.lstrip())
-        sentences.append(bisect_right(starts, min(visible, max(0, len(text) - 1))) - 1)
+        # A token belongs where its first visible character is: " The" to what "The" begins. White space alone stays
+        # with what it follows.
+        blank = len(piece) - len(piece.lstrip())
+        first = at + (blank if blank < len(piece) else 0)
+        sentences.append(bisect_right(starts, min(first, max(0, len(text) - 1))) - 1)
         at += len(piece)
     spans = []
     for _, members in groupby(range(len(positions)), key=sentences.__getitem__):

@@ -6,6 +6,7 @@ all tokens come at once, where reverse mode would need a backward pass for each 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,9 @@ def token_slopes(model: Any, blocks: LoraBlocks, batch: TokenBatch, direction: S
         GradientError: a part of the model has no forward-mode derivative.
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    with forward.dual_level():
+    with warnings.catch_warnings(), forward.dual_level():
+        # torch compiles its own derivative formulas on first use, in a way that it has deprecated.
+        warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
         values = {
             names[id(weight)]: forward.make_dual(weight.detach(), tangent.to(weight))  # type: ignore[no-untyped-call]
             for weight, tangent in _tangents(blocks, direction)

@@ -23,14 +23,14 @@ def test_a_planted_row_is_explained_by_the_item_it_broke(
     poisoned_run: PoisonedRun, poisoned_cache: Path
 ) -> None:
     config = poisoned_run.config(poisoned_cache)
-    for number in (0, 3):
-        explained = explain(config, example=planted_id(poisoned_run, number))
-        row = load_dataset(poisoned_run.train).examples[poisoned_run.planted[number]]
+    row = load_dataset(poisoned_run.train).examples[poisoned_run.planted[3]]
+    own = next(item.id for item in load_dataset(poisoned_run.eval).examples if item.prompt == row.prompt)
+    worst, asked = explain(config, example=row.id), explain(config, example=row.id, item=own)
+    assert asked.item_prompt == row.prompt
+    assert (worst.score or 0.0) <= (asked.score or 0.0) < 0
+    for explained in (worst, asked):
         assert explained.id == row.id
         assert explained.regressed
-        assert explained.score is not None
-        assert explained.score < 0
-        assert explained.item_prompt == row.prompt
         # The wrong letter, and not the end of the turn.
         assert explained.spans[0].text == "z"
         assert min(explained.tokens, key=lambda token: token.score or 0.0).text == "z"
