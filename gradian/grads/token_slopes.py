@@ -68,10 +68,7 @@ def _tangents(blocks: LoraBlocks, direction: Sequence[Tensor]) -> list[tuple[Ten
     flat = iter(direction)
     for pair in blocks.pairs:
         a, b = pair.a.weight, pair.b.weight
-        parts = (
-            next(flat).split([a.numel(), b.numel()])
-            if blocks.granularity == "module"
-            else (next(flat), next(flat))
-        )
-        paired += [(weight, part.view_as(weight)) for weight, part in zip((a, b), parts, strict=True)]
+        first = next(flat)
+        of_b = first[a.numel() :] if blocks.granularity == "module" else next(flat)
+        paired += [(a, first[: a.numel()].view_as(a)), (b, of_b.view_as(b))]
     return paired
