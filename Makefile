@@ -2,6 +2,7 @@
 #   make test    the whole test suite, offline
 #   make demo    poison a fine-tune of a real 135M model, then find the poison
 #   make sanitize  the tests of the C++ extension under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make oldest  the tests of the training backends with the oldest supported trl, transformers, peft and torch
 #   make lint    ruff, formatting, mypy --strict, stubs of the C++ extension
 # PYTHON=python3.12 picks the interpreter of .venv. TORCH_INDEX_URL picks the package index for torch alone:
 # where no GPU is visible, give it the index of torch's CPU builds, or the default one may bring a CUDA build.
@@ -25,7 +26,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint $(C
 # The tests are about the compiled extension too, so for them its build must not fail; the demo runs without it.
 $(VENV)/dev.stamp: REQUIRE_NATIVE := GRADIAN_REQUIRE_NATIVE=1
 
-.PHONY: test demo lint sanitize docs clean
+.PHONY: test demo lint oldest sanitize docs clean
 .DELETE_ON_ERROR:
 
 test: $(VENV)/dev.stamp
@@ -41,6 +42,11 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/clang-format --dry-run --Werror csrc/*.cpp csrc/*.h
 	$(BIN)/stubtest --mypy-config-file pyproject.toml gradian._native
 
+# An environment of its own. trl's tests show the labels of the batches that SFTTrainer trains on, whatever its version.
+BACKEND_TESTS := tests/model/backends tests/integration/test_unsloth_contract.py
+oldest:
+	$(MAKE) VENV=.venv-oldest CONSTRAINTS=constraints/oldest.txt PYTEST_ARGS='$(BACKEND_TESTS)' test
+
 SANITIZED := build/sanitized
 # The C++ runtime with it: loaded later, its exceptions would be unknown to the sanitizer.
 sanitize: $(VENV)/dev.stamp
@@ -55,7 +61,7 @@ docs: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.kernels.page
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) .venv-oldest build *.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12) and "Gradian needs Python 3.10, 3.11 or 3.12: make PYTHON=...")'

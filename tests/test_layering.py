@@ -16,6 +16,7 @@ LEVELS = {
     "types": 0,
     "registry": 0,
     "progress": 0,
+    "supported": 0,
     "config": 0,
     "ops": 1,
     "data": 1,

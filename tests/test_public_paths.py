@@ -24,14 +24,14 @@ OBJECTS = [
     "gradian.grads.loss.per_example_ce",
     "gradian.query.spans.explain_example",
     "gradian.query.spans.score_example_spans",
-    later("gradian.model.backends.unsloth.UnslothBackend"),
-    later("gradian.model.backends.unsloth.prepare_for_gradients"),
-    later("gradian.model.backends.unsloth.unsloth_compat_report"),
-    later("gradian.model.backends.unsloth._restore_modeling_forwards"),
+    "gradian.model.backends.unsloth.UnslothBackend",
+    "gradian.model.backends.unsloth.prepare_for_gradients",
+    "gradian.model.backends.unsloth.unsloth_compat_report",
+    "gradian.model.backends.unsloth._restore_modeling_forwards",
 ]
 FILES = [
     "constraints/unsloth.txt",
-    later("tests/integration/test_unsloth_contract.py"),
+    "tests/integration/test_unsloth_contract.py",
     later("experiments/gpu/run_gpu_suite.py"),
 ]
 

@@ -6,55 +6,12 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
-from importlib.util import find_spec
 
 import typer
 
 from gradian import __version__
-
-
-@dataclass(frozen=True)
-class Window:
-    """The versions of a package that Gradian supports; both ends belong to it.
-
-    Attributes:
-        lowest: first supported release, or None.
-        highest: last supported release line ("2.13" covers 2.13.1), or None.
-        needed_for: what does not work without the package; None where nothing does.
-    """
-
-    lowest: str | None
-    highest: str | None
-    needed_for: str | None = None
-
-    def __str__(self) -> str:
-        if self.lowest and self.highest:
-            return f"{self.lowest} to {self.highest}"
-        return f"{self.lowest} and above" if self.lowest else f"{self.highest} and below"
-
-    def holds(self, version: str) -> bool:
-        """Whether `version` lies in the window."""
-        from packaging.version import Version
-
-        installed = Version(version)
-        if self.lowest and installed < Version(self.lowest):
-            return False
-        if not self.highest:
-            return True
-        last = Version(self.highest).release
-        return installed.release[: len(last)] <= last
-
-
-WINDOWS = {
-    "torch": Window("2.4", "2.13"),
-    "transformers": Window("4.51", "5.24"),
-    "peft": Window("0.18", None),
-    "trl": Window(None, "0.24", needed_for="`gradian train --backend trl`"),
-}
-"""The supported dependency window; `constraints/` holds exact pins inside it."""
+from gradian.model.backends.obstacles import PACKAGES, backend_obstacle
+from gradian.supported import WINDOWS, installed_version
 
 _EXTRAS = {
     "accelerate": ("train", "`gradian train`"),
@@ -62,23 +19,11 @@ _EXTRAS = {
     "gguf": ("demo", "`gradian demo`"),
     "kronfluence": ("ekfac", "the EK-FAC engine"),
 }
-_BACKENDS = {
-    "hf": ("transformers", "accelerate"),
-    "trl": ("trl", "datasets", "accelerate"),
-    "unsloth": ("unsloth", "unsloth_zoo"),
-}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return installed_version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _packages() -> Iterator[str]:
     for name, window in WINDOWS.items():
-        version = _version(name)
+        version = installed_version(name)
         if version is None:
             yield f"{name}: not installed; only {window.needed_for} needs it (supported: {window})"
         elif window.holds(version):
@@ -86,7 +31,7 @@ def _packages() -> Iterator[str]:
         else:
             yield f"WARNING {name} {version} is outside the supported window ({window})"
     for name, (extra, use) in _EXTRAS.items():
-        version = _version(name)
+        version = installed_version(name)
         missing = f"not installed; needed for {use}: pip install 'gradian-ml[{extra}]'"
         yield f"{name} {version}" if version else f"{name}: {missing}"
 
@@ -127,7 +72,7 @@ def _operations() -> Iterator[str]:
     else:
         yield f"compiled extension: {obstacle}; scoring is slower. Install again where a C++17 compiler is"
     obstacle = missing_backend("triton")
-    yield f"triton: {obstacle or _version('triton')}"
+    yield f"triton: {obstacle or installed_version('triton')}"
     for decision in decision_table(device):
         yield f"{decision.op} on {decision.device}: {decision.backend}"
         for backend, reason in decision.reasons.items():
@@ -151,30 +96,8 @@ def _default_seed() -> int:
     return Config().seed
 
 
-def backend_obstacle(name: str) -> str | None:
-    """Return why the training backend `name` cannot run here, or None where it can.
-
-    Nothing of the backend is imported: unsloth changes transformers for the whole process.
-    """
-    if find_spec(f"gradian.model.backends.{name}") is None:
-        return "this version of Gradian does not have it yet"
-    missing = [package for package in _BACKENDS[name] if _version(package) is None]
-    if missing:
-        return f"not installed: {', '.join(missing)}"
-    window = WINDOWS.get(name)
-    version = _version(name)
-    if window and version and not window.holds(version):
-        return f"{name} {version} is outside the supported window ({window})"
-    if name == "unsloth":
-        import torch
-
-        if not torch.cuda.is_available():
-            return "no CUDA device is visible"
-    return None
-
-
 def _backends() -> Iterator[str]:
-    for name in _BACKENDS:
+    for name in PACKAGES:
         obstacle = backend_obstacle(name)
         yield f"{name}: available" if obstacle is None else f"{name}: not available, {obstacle}"
 

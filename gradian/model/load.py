@@ -25,6 +25,7 @@ __all__ = [
     "freeze_for_gradients",
     "load_model",
     "quiet_transformers",
+    "read_model_config",
     "resolve_device",
     "resolve_dtype",
 ]
@@ -136,12 +137,17 @@ def resolve_dtype(config: Config, device: torch.device) -> torch.dtype:
         return {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}[config.dtype]
     if device.type == "cpu":
         return torch.float32
-    settings = _read_model_config(config)
+    settings = read_model_config(config)
     stored = getattr(settings, "dtype", None) or getattr(settings, "torch_dtype", None)
     return stored if isinstance(stored, torch.dtype) else torch.float32
 
 
-def _read_model_config(config: Config) -> Any:
+def read_model_config(config: Config) -> Any:
+    """Return the base model's transformers configuration.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
     from transformers import AutoConfig
 
     folder = base_folder(config.base_model)

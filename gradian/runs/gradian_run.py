@@ -86,6 +86,7 @@ class GradianRun:
         versions: of the libraries that trained it.
         checkpoints: adapters saved on the way, in order.
         log_history: the trainer's log rows: loss, learning rate, gradient norm by step.
+        arguments: what the trainer ran with of its arguments that `train` has no setting for, by transformers' names.
         wall_time_s: seconds that training took.
         gradian_version: of the writer.
         schema_version: of this file.
@@ -105,6 +106,7 @@ class GradianRun:
     gradian_version: str
     checkpoints: tuple[RunCheckpoint, ...] = ()
     log_history: tuple[Mapping[str, Any], ...] = field(default=())
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> str:
@@ -182,6 +184,8 @@ def read(contents: Contents) -> Reading | None:
     own = {key: value for key, value in run.train.items() if key != "extra"}
     settings = settings_of(extra, f"{RUN_FILE}: train.extra") if isinstance(extra, Mapping) else Settings()
     settings = settings.over(settings_of(own, f"{RUN_FILE}: train", _KEYS))
+    if isinstance(run.arguments, Mapping):
+        settings = settings.over(settings_of(run.arguments, f"{RUN_FILE}: arguments"))
     fixed = {"overlong_rows": "truncate", "packing": False, "n_devices": 1, "logging_nan_inf_filter": False}
     settings = settings.over(Settings.of(f"{RUN_FILE}: seed", {"seed": as_int(run.seed)}))
     settings = settings.over(Settings.of("how gradian trains", fixed))

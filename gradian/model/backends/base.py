@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -71,12 +71,14 @@ class TrainingOutcome:
         steps: optimizer steps taken.
         log_history: the trainer's log rows.
         checkpoints: adapters saved on the way.
+        arguments: what the trainer ran with of the arguments that `train` has no setting for; JSON values.
     """
 
     lora: Mapping[str, Any]
     steps: int
     log_history: tuple[Mapping[str, Any], ...]
     checkpoints: tuple[RunCheckpoint, ...] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 class TrainingBackend(Protocol):
@@ -96,8 +98,11 @@ BACKENDS: Registry[TrainingBackend] = Registry("training backend")
 
 
 def training_backends() -> Registry[TrainingBackend]:
-    """Return all backends; this imports transformers."""
-    import gradian.model.backends.hf  # noqa: F401  (registers itself)
+    """Return all backends; this imports transformers, and neither trl nor unsloth."""
+    # Each registers itself.
+    import gradian.model.backends.hf
+    import gradian.model.backends.trl
+    import gradian.model.backends.unsloth  # noqa: F401
 
     return BACKENDS
 
@@ -131,7 +136,7 @@ def run_training(config: Config, *, backend: str | None = None, progress: Progre
         log.info("%s already holds this run: nothing to train", out)
         return out
     if chosen.unavailable:
-        raise MissingExtraError(f"the training backend {name} cannot run here", fix=chosen.unavailable)
+        raise MissingExtraError(f"the training backend {name} cannot run here", found=chosen.unavailable)
     with _lock(out):
         if _finished(out, inputs):
             return out
@@ -180,6 +185,7 @@ def _train_into(
             gradian_version=importlib.metadata.version("gradian-ml"),
             checkpoints=outcome.checkpoints,
             log_history=outcome.log_history,
+            arguments=outcome.arguments,
         )
         replace_file(work / RUN_FILE, run.to_json().encode("utf-8"))
         _publish(work, out)
