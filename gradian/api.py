@@ -20,18 +20,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradian.config import Config, config_from_mapping
+from gradian.config.required import required
+from gradian.errors import ConfigError
 from gradian.progress import NullProgress, Progress
 
 if TYPE_CHECKING:
+    from gradian.removal import Removal
     from gradian.report.audit.model import AuditReport
     from gradian.report.explanation import ExplainedExample
     from gradian.report.model import Report
+    from gradian.report.verification.model import Verification
     from gradian.store.reader import IndexReader
 
 # What the flags are called, where the setting has another name.
 _ALIASES = {"adapter": "adapter_path", "run": "run_dir"}
 
-__all__ = ["analyze", "build_index_for", "diagnose", "explain", "train"]
+__all__ = [
+    "analyze",
+    "build_index_for",
+    "check_clean",
+    "diagnose",
+    "explain",
+    "train",
+    "verify",
+    "write_clean_rows",
+]
 
 
 def analyze(
@@ -41,6 +54,7 @@ def analyze(
     engine: str | None = None,
     cross_check: str | None = "graddot",
     out: str | Path | None = None,
+    write_clean: str | Path | None = None,
     force: bool = False,
     skip_nonfinite: bool = False,
     progress: Progress | None = None,
@@ -54,6 +68,8 @@ def analyze(
         engine: influence engine; None takes `engine.name`.
         cross_check: second engine whose ranking is compared; None for none.
         out: folder for `report.json` and `report.md`; None writes nothing.
+        write_clean: file for the training rows without the accused ones, as they stood in the dataset; None writes
+            none.
         force: rebuild the index even when a whole one is cached.
         skip_nonfinite: store a zero gradient for rows whose loss or gradient is not finite, and list them,
             instead of stopping at the first.
@@ -62,12 +78,17 @@ def analyze(
             (`evaluation={"metric": "contains"}`), laid over `config`.
 
     Raises:
-        GradianError: anything its caller can put right.
+        NothingAccusedError: rows without the accused ones were asked for, and the verdict accuses none. The report
+            in `out` is written by then.
+        GradianError: anything else its caller can put right.
     """
     from gradian.attribution import attribute_run
 
-    return attribute_run(
-        with_settings(config, settings),
+    merged = with_settings(config, settings)
+    if write_clean is not None:
+        check_clean(merged, write_clean)
+    report = attribute_run(
+        merged,
         capability=capability,
         engine=engine,
         cross_check=cross_check,
@@ -76,6 +97,40 @@ def analyze(
         skip_nonfinite=skip_nonfinite,
         progress=progress or NullProgress(),
     )
+    if write_clean is not None:
+        write_clean_rows(merged, report, write_clean)
+    return report
+
+
+def check_clean(config: Config, file: str | Path) -> None:
+    """Refuse a file that `write_clean_rows` could not write, before any work is put into a report.
+
+    Raises:
+        ConfigError: there is no dataset.
+        DataError: the file is the dataset or the eval set, is a folder, or cannot be written.
+    """
+    from gradian.data.subset import check_target
+
+    check_target(_dataset(config), Path(file))
+    if config.eval_dataset:
+        check_target(config.eval_dataset, Path(file))
+
+
+def write_clean_rows(config: Config, report: Report, file: str | Path) -> Removal:
+    """Write the training rows without those that a report accuses.
+
+    Args:
+        config: `dataset` is read.
+        report: of an attribution over it.
+        file: the file to write.
+
+    Raises:
+        NothingAccusedError: the report accuses no row; nothing is written.
+        GradianError: anything else its caller can put right.
+    """
+    from gradian.removal import remove_accused
+
+    return remove_accused(report, _dataset(config), Path(file))
 
 
 def explain(
@@ -176,6 +231,76 @@ def train(config: Config, *, backend: str | None = None, progress: Progress | No
     from gradian.model.backends.base import run_training
 
     return run_training(config, backend=backend, progress=progress or NullProgress())
+
+
+def _dataset(config: Config) -> str:
+    return required(
+        config.dataset, "dataset", "--dataset", "there is no training data to take accused rows out of"
+    )
+
+
+def verify(
+    config: Config | None = None,
+    *,
+    run: str | Path,
+    out: str | Path,
+    report: Report | str | Path | None = None,
+    capability: str | None = None,
+    dataset: str | Path | None = None,
+    eval_dataset: str | Path | None = None,
+    base_model: str | Path | None = None,
+    control: bool = False,
+    progress: Progress | None = None,
+) -> Verification:
+    """Retrain a run without the rows that its report accuses, and measure again: what `gradian verify` does.
+
+    A retraining that `out` holds already is not repeated.
+
+    Args:
+        config: settings of the attribution where there is no report; a report brings its own.
+        run: run folder of `gradian train`, which has every setting of the training.
+        out: folder for the rows that stay, the retrained run, `verify.json` and `verify.md`.
+        report: of `analyze` over that run, or its `report.json`; None attributes the run first.
+        capability: name of the capability where there is no report.
+        dataset: the training data, where it is no longer where the run found it.
+        eval_dataset: the eval set; None takes the report's or the config's.
+        base_model: the base model, where it is no longer where the run found it.
+        control: also train without as many random rows.
+        progress: shows how far long work is; None shows nothing.
+
+    Raises:
+        NothingAccusedError: the report accuses no row.
+        RunError: the run is not one of `gradian train`, or what it was trained from is not here.
+        GradianError: anything else its caller can put right.
+    """
+    from gradian.report.model import Report as ReportModel
+    from gradian.report.read import read_report
+    from gradian.verification import verify_run
+
+    if config is not None and report is not None:
+        raise ConfigError(
+            "a report brings the settings that it was made with, so a config has nothing to say",
+            where="--config",
+            fix="leave out --config, or leave out --report so that the run is attributed with it",
+        )
+    if report is not None and not isinstance(report, ReportModel):
+        report = read_report(report)
+    return verify_run(
+        config or Config(),
+        run=Path(run).expanduser(),
+        out=Path(out).expanduser(),
+        report=report,
+        capability=capability,
+        dataset=_text(dataset),
+        eval_dataset=_text(eval_dataset),
+        base_model=_text(base_model),
+        control=control,
+        progress=progress or NullProgress(),
+    )
+
+
+def _text(path: str | Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def with_settings(config: Config | None, settings: Mapping[str, Any]) -> Config:

@@ -18,6 +18,7 @@
     │   └── DiskSpaceError       the index does not fit
     ├── EvaluationError          the eval set or its metric
     ├── RunError                 a run directory
+    ├── NothingAccusedError      rows are to be dropped, and the verdict accuses none
     ├── OpUnavailableError       an implementation was asked for that cannot run here
     ├── UnknownNameError         a name that no registry holds
     └── MissingExtraError        an optional dependency is needed
@@ -155,6 +156,10 @@ class EvaluationError(GradianError):
 
 class RunError(GradianError):
     """A run directory."""
+
+
+class NothingAccusedError(GradianError):
+    """Rows are to be dropped, and the verdict accuses none."""
 
 
 class OpUnavailableError(GradianError):

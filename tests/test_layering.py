@@ -34,6 +34,8 @@ LEVELS = {
     "attribution": 7,
     "explanation": 7,
     "diagnosis": 7,
+    "removal": 7,
+    "verification": 7,
     "api": 7,
     "cli": 7,
     "demo": 7,

@@ -32,7 +32,7 @@ OBJECTS = [
 FILES = [
     "constraints/unsloth.txt",
     "tests/integration/test_unsloth_contract.py",
-    later("experiments/gpu/run_gpu_suite.py"),
+    "experiments/gpu/run_gpu_suite.py",
 ]
 
 

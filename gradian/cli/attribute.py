@@ -45,6 +45,14 @@ def attribute(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write the report to this folder.", metavar="DIR")
     ] = None,
+    write_clean: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-clean",
+            help="Write the training rows without the accused ones to this file, each as it stood in the dataset.",
+            metavar="FILE",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Rebuild the index.")] = False,
     skip_nonfinite: SkipNonfinite = False,
 ) -> None:
@@ -75,8 +83,12 @@ def attribute(
             "run_dir": run,
         },
     )
-    from gradian.api import analyze
+    from gradian.api import analyze, check_clean, write_clean_rows
+    from gradian.removal import removal_lines
+    from gradian.report.escape import visible
 
+    if write_clean is not None:
+        check_clean(settings, write_clean)
     report = analyze(
         settings,
         capability=capability,
@@ -90,3 +102,8 @@ def attribute(
     Console().print(render(report))
     if out is not None:
         typer.echo(f"report: {out / 'report.md'}")
+    if write_clean is not None:
+        # After the report, which is worth having even where it accuses nothing.
+        removal = write_clean_rows(settings, report, write_clean)
+        for line in removal_lines(removal):
+            typer.echo(visible(line, None))

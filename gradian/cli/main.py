@@ -25,6 +25,7 @@ from gradian.cli.index import index
 from gradian.cli.init_config import init_config
 from gradian.cli.show_index import show_index
 from gradian.cli.train import train
+from gradian.cli.verify import verify
 from gradian.cli.version import version
 from gradian.errors import GradianError
 
@@ -81,6 +82,7 @@ for _command, _name in (
     (index, "index"),
     (attribute, "attribute"),
     (explain, "explain"),
+    (verify, "verify"),
     (show_index, "show-index"),
     (demo, "demo"),
     (version, "version"),

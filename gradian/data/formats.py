@@ -27,7 +27,8 @@ from gradian.types import Example, Finding, Severity
 IN_MEMORY_BYTES = 32 * 1024 * 1024
 """Files up to this size become a tuple of examples; larger ones are read again row by row as needed."""
 
-_ROW_KEYS = frozenset({*MESSAGE_KEYS, *(key for _, keys in PAIR_SHAPES for key in keys), "text"})
+ROW_KEYS = frozenset({*MESSAGE_KEYS, *(key for _, keys in PAIR_SHAPES for key in keys), "text"})
+"""Keys that make a JSON object a row itself rather than a wrapper of rows."""
 _MAX_LISTED = 10_000
 
 _FINDINGS: Mapping[RemarkKind, tuple[str, Severity, str, str]] = {
@@ -204,7 +205,7 @@ def load_dataset(path: str | Path) -> Dataset:
         DataFormatError: the file cannot be read; one error names every bad line, up to 20.
         MissingExtraError: a save_to_disk folder, and pyarrow is not installed.
     """
-    target, part = _split_path(path)
+    target, part = split_path(path)
     if not _exists(target):
         raise DataError(
             "no such file or folder",
@@ -241,7 +242,8 @@ def load_dataset(path: str | Path) -> Dataset:
     )
 
 
-def _split_path(path: str | Path) -> tuple[Path, str | None]:
+def split_path(path: str | Path) -> tuple[Path, str | None]:
+    """Return the file or folder, and the split or key after `::`, of what `load_dataset` takes."""
     text = str(path)
     if "::" in text and not _exists(Path(text)):
         head, _, part = text.rpartition("::")
@@ -278,7 +280,7 @@ def _json_source(path: Path, key: str | None) -> _Source:
         if path.suffix.lower() == ".json":
             notes.append("The file is named .json but holds one JSON value a line.")
     else:
-        layout = layout_of(path, _ROW_KEYS, key)
+        layout = layout_of(path, ROW_KEYS, key)
         rows = iter_document(path, layout)
         if layout.kind == "wrapped":
             notes.append(f"Rows were read from the list under {layout.key!r}.")

@@ -91,7 +91,7 @@ def build_report(
         ranking, other = relative, scores
     facts = VerdictFacts(
         capability=_capability_facts(capability, ci_level) if capability else None,
-        clusters=_cluster_facts(clusters, assignment, ranking, other),
+        clusters=cluster_facts(clusters, assignment, ranking, other),
         clustered=clustered,
         ranked_by=engines.ranked_by,
         query_signal=query_signal,
@@ -231,13 +231,22 @@ def _capability(result: CapabilityResult, query_signal: str, ci_level: float) ->
     )
 
 
-def _cluster_facts(
-    clusters: Sequence[ClusterSummary],
+def cluster_facts(
+    clusters: Sequence[ClusterSummary | Cluster],
     assignment: Sequence[str],
     ranking: FloatArray,
-    other: FloatArray | None,
+    other: FloatArray | None = None,
 ) -> tuple[ClusterFacts, ...]:
-    # From the scores, not from the summaries: the verdict follows the score that ranks, raw or relative.
+    """Return each cluster's influence under the score that ranks.
+
+    From the scores, not from the summaries, which always hold the raw one.
+
+    Args:
+        clusters: most harmful first.
+        assignment: [n] cluster id of each row.
+        ranking: float64 [n], the score that ranks, raw or relative.
+        other: float64 [n], the other of the two; None when there is none.
+    """
     members: dict[str, list[int]] = {cluster.id: [] for cluster in clusters}
     for row, name in enumerate(assignment):
         members.setdefault(name, []).append(row)

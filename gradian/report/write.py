@@ -11,6 +11,8 @@ from gradian.report import jsonfile, markdown
 from gradian.report.audit.markdown import render as audit_markdown
 from gradian.report.audit.model import AuditReport
 from gradian.report.model import Report
+from gradian.report.verification.markdown import render as verification_markdown
+from gradian.report.verification.model import Verification
 
 
 def check_writable(folder: str | os.PathLike[str]) -> None:
@@ -44,6 +46,18 @@ def write_audit(report: AuditReport, folder: str | os.PathLike[str]) -> list[Pat
         ConfigError: the folder cannot be written.
     """
     return _write(folder, {"audit.json": jsonfile.render(report), "audit.md": audit_markdown(report)})
+
+
+def write_verification(verification: Verification, folder: str | os.PathLike[str]) -> list[Path]:
+    """Write `verify.json` and `verify.md` into `folder`, creating it, and return their paths.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    return _write(
+        folder,
+        {"verify.json": jsonfile.render(verification), "verify.md": verification_markdown(verification)},
+    )
 
 
 def _write(folder: str | os.PathLike[str], contents: Mapping[str, str]) -> list[Path]:

@@ -71,9 +71,10 @@ def test_a_missing_input_exits_with_2_and_names_its_flag(arguments: list[str], f
     assert flag in result.stderr
 
 
-@pytest.mark.parametrize("command", ["attribute", "index", "train"])
+@pytest.mark.parametrize("command", ["attribute", "index", "train", "verify"])
 def test_a_config_that_is_not_there_exits_with_2(command: str) -> None:
-    result = runner.invoke(app, [command, "--config", "nowhere.yaml"])
+    needed = ["--run", "run", "--out", "out"] if command == "verify" else []
+    result = runner.invoke(app, [command, "--config", "nowhere.yaml", *needed])
     assert result.exit_code == 2
     assert "nowhere.yaml" in result.stderr
 
@@ -81,13 +82,13 @@ def test_a_config_that_is_not_there_exits_with_2(command: str) -> None:
 class Called(Exception):
     """Carries what the API was called with out of a command."""
 
-    def __init__(self, config: Config, options: dict[str, Any]) -> None:
+    def __init__(self, config: Any, options: dict[str, Any]) -> None:
         self.config = config
         self.options = options
 
 
 def call_of(monkeypatch: pytest.MonkeyPatch, verb: str, arguments: list[str]) -> Called:
-    def record(config: Config, **options: Any) -> None:
+    def record(config: Config | None, **options: Any) -> None:
         raise Called(config, options)
 
     monkeypatch.setattr(gradian.api, verb, record)
@@ -154,6 +155,28 @@ def test_attribute_without_flags_leaves_the_config_alone(
     assert called.options["capability"] == "capability"
     assert called.options["cross_check"] is None
     assert called.options["force"] is False
+
+
+def test_verify_hands_on_its_flags(monkeypatch: pytest.MonkeyPatch, config_file: str) -> None:
+    named = ["-r", "run", "-o", "out", "-d", "d.jsonl", "-e", "e.jsonl", "-m", "m", "--capability", "facts"]
+    called = call_of(monkeypatch, "verify", ["verify", *named, "--report", "r.json", "--control"])
+    assert called.config is None
+    options = called.options
+    assert (options["run"], options["out"], options["report"]) == (Path("run"), Path("out"), Path("r.json"))
+    assert (options["dataset"], options["eval_dataset"]) == (Path("d.jsonl"), Path("e.jsonl"))
+    assert (options["base_model"], options["capability"], options["control"]) == ("m", "facts", True)
+    called = call_of(monkeypatch, "verify", ["verify", "-c", config_file, "-r", "run", "-o", "out"])
+    assert called.config.engine.name == "tracin"
+    assert called.options["control"] is False
+
+
+@pytest.mark.parametrize("missing", ["--run", "--out"])
+def test_verify_needs_a_run_and_a_place(missing: str) -> None:
+    given = {"--run": "run", "--out": "out"}
+    arguments = [word for flag, value in given.items() if flag != missing for word in (flag, value)]
+    result = runner.invoke(app, ["verify", *arguments])
+    assert result.exit_code == 2
+    assert missing in result.stderr
 
 
 def test_index_hands_on_its_flags(monkeypatch: pytest.MonkeyPatch, config_file: str) -> None:

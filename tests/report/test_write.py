@@ -7,12 +7,14 @@ import pytest
 from gradian.errors import ConfigError
 from gradian.report import jsonfile, markdown
 from gradian.report.audit import markdown as audit_markdown
-from gradian.report.write import write_audit, write_report
+from gradian.report.verification import markdown as verification_markdown
+from gradian.report.write import write_audit, write_report, write_verification
 
 from . import samples
 from .audit.samples import faulty
 from .hostile import EVERYTHING
 from .test_markdown import attacked
+from .verification.samples import recovered
 
 
 def test_both_files_are_written_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -63,3 +65,10 @@ def test_an_audit_is_written_under_its_own_names(tmp_path: Path) -> None:
     assert paths[0].read_bytes() == jsonfile.render(faulty()).encode()
     assert paths[1].read_bytes() == audit_markdown.render(faulty()).encode()
     assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_verification_is_written_under_its_own_names(tmp_path: Path) -> None:
+    paths = write_verification(recovered(), tmp_path)
+    assert [path.name for path in paths] == ["verify.json", "verify.md"]
+    assert paths[0].read_bytes() == jsonfile.render(recovered()).encode()
+    assert paths[1].read_bytes() == verification_markdown.render(recovered()).encode()

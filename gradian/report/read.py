@@ -1,0 +1,48 @@
+"""Reads a report back from its JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from gradian.errors import ConfigError
+from gradian.report.model import SCHEMA_VERSION, Report
+
+REPORT_FILE = "report.json"
+
+
+def read_report(path: str | Path) -> Report:
+    """Return the report in a file, or in the `report.json` of a folder.
+
+    Raises:
+        ConfigError: there is none, or it is of another kind or version.
+    """
+    given = Path(path).expanduser()
+    file = given / REPORT_FILE if given.is_dir() else given
+    fix = "give the `report.json` that `gradian attribute --out` wrote"
+    try:
+        data = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or "no JSON"
+        raise ConfigError("the report cannot be read", where=str(file), found=reason, fix=fix) from None
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ConfigError(
+            "the report has another format",
+            where=str(file),
+            found=f"schema_version {version!r}"[:80],
+            expected=str(SCHEMA_VERSION),
+            fix=fix,
+        )
+    try:
+        return Report.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ConfigError(
+            "the report is not whole, or another version of Gradian wrote it",
+            where=str(file),
+            found=f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
+            fix="run `gradian attribute` again",
+        ) from None

@@ -1,0 +1,1 @@
+"""What a retraining without the accused rows showed: one typed value and its renderers."""
