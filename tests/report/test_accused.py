@@ -57,9 +57,13 @@ def test_a_report_read_back_from_its_json_accuses_the_same_rows() -> None:
     assert accused_rows(again) == accused_rows(report)
 
 
-def test_scores_that_are_not_finite_accuse_nobody() -> None:
-    scores = np.array([0.5, -98.0, -1.5, 0.25, -101.0, -np.inf, 0.75, np.nan, -0.5])
-    assert accused_rows(report_of(scores, scores / 100, "raw")).cluster == "0"
+def test_scores_that_were_not_finite_accuse_nobody() -> None:
+    report = samples.poisoned()
+    lost = tuple(
+        example.model_copy(update={"score": None}) if example.row in (4, 5) else example
+        for example in report.examples
+    )
+    assert accused_rows(report.model_copy(update={"examples": lost})).rows == (1, 4, 7)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def countries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def options(model: Path, out: Path) -> list[str]:
-    tiny = ["--n-clean", "12", "--n-broken", "12", "--epochs", "1", "--grad-batch-size", "4", "--fp16-store"]
+    tiny = ["--n-clean", "8", "--n-broken", "8", "--epochs", "1", "--grad-batch-size", "4", "--fp16-store"]
     return ["--quick", "--model", str(model), "--out", str(out), *tiny, "--projection-dim", "32"]
 
 

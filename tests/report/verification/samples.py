@@ -15,14 +15,14 @@ N = 16
 
 
 def round_1(name: str = "capitals", text: str = "Berlin") -> Report:
-    """Sixteen items of which eight were lost."""
-    lost = [samples.item(k, tuned_text=text, expected=text, prompt=text) for k in range(8)]
+    """Sixteen items of which the last eight were lost."""
     held = [
         samples.item(k, tuned_text="City", tuned_score=1.0, margin=None, regressed=False, flipped=False)
-        for k in range(8, N)
+        for k in range(8)
     ]
+    lost = [samples.item(k, tuned_text=text, expected=text, prompt=text) for k in range(8, N)]
     measured = samples.capability(
-        [*lost, *held], name=name, base=1.0, tuned=0.5, delta=-0.5, ci_low=-0.75, ci_high=-0.25
+        [*held, *lost], name=name, base=1.0, tuned=0.5, delta=-0.5, ci_low=-0.75, ci_high=-0.25
     )
     return samples.poisoned(capability=measured, item_scores=None)
 

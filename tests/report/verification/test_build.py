@@ -41,7 +41,7 @@ def test_both_rounds_stand_beside_each_other_with_what_was_dropped() -> None:
     assert (verification.after.tuned, verification.after.delta) == (1.0, 0.0)
     assert (verification.before.rows, verification.after.rows) == (9, 6)
     assert (verification.dropped.cluster, verification.dropped.n, verification.dropped.of) == ("0", 3, 9)
-    assert [item.came_back for item in verification.items] == [True] * 8 + [False] * 8
+    assert [item.came_back for item in verification.items] == [False] * 8 + [True] * 8
     assert verification.control is None
 
 
