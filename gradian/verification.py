@@ -267,7 +267,9 @@ def _check_repeatable(rounds: _Rounds) -> None:
             where=str(rounds.run),
             found=error.found,
             expected="the same rows, base model, settings and kind of device",
-            fix="pass the dataset and the base model that the run was trained from (--dataset, --base-model)",
+            fix="pass the dataset and the base model that the run was trained from (--dataset, --base-model); where it is"
+            " the encoding that differs, tokens or masks are made otherwise than then, by the tokenizer's files or by"
+            " this version of Gradian: run `gradian train` again, and verify that run",
         ) from None
 
 
