@@ -43,13 +43,13 @@ from verdicts import (
 
 import gradian
 from gradian.api import train, verify
-from gradian.cli.doctor import backend_obstacle
 from gradian.cli.progress import terminal_progress
 from gradian.config import Config
 from gradian.demo.dataset import Row, jsonl
 from gradian.demo.facts import probe_capitals
 from gradian.demo.model import demo_model
 from gradian.errors import GradianError, NothingAccusedError
+from gradian.model.backends.obstacles import unavailable
 from gradian.model.load import load_model
 from gradian.progress import Progress
 from gradian.report.model import Report
@@ -229,7 +229,7 @@ class Suite:
 
     def experiment_d(self) -> Verdict:
         """Train A's rows with unsloth and see whether the report concludes the same."""
-        obstacle = backend_obstacle("unsloth")
+        obstacle = unavailable("unsloth")
         if obstacle is not None:
             return skipped(f"The unsloth backend cannot run here: {obstacle}.")
         made = self.poisoned(self.settings.poisons[0])
