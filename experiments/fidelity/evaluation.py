@@ -25,7 +25,7 @@ from experiments.fidelity.metrics import (
     recall_of_lowest,
     spearman_rows,
 )
-from experiments.fidelity.plan import random_tail, whole, without_rows
+from experiments.fidelity.plan import RANDOM_TAILS, random_tail, whole, without_rows
 from experiments.fidelity.scoring import (
     DEFAULT_LAMBDA,
     LAMBDAS,
@@ -40,7 +40,6 @@ from gradian.demo.dataset import PLANTED_CLUSTER
 from gradian.query.scorer import predicted_loss_delta_if_removed, relative_influence
 from gradian.types import BoolArray, FloatArray, IntArray
 
-RANDOM_TAILS = 8
 ENGINE_TABLES = {
     f"datainf, λ scale {DEFAULT_LAMBDA:g} (default)": datainf_table(DEFAULT_LAMBDA),
     "graddot": "graddot",
@@ -246,9 +245,15 @@ def predicted(scores: FloatArray, dropped: BoolArray) -> FloatArray:
     return predicted_loss_delta_if_removed(scores, n) @ dropped.T.astype(np.float64)
 
 
-def chosen_half(things: Sequence[int] | Sequence[IntArray], *, choosing: bool) -> list[int]:
-    """Return the places of every second thing: the half that a damping is chosen on, or the half that is reported."""
-    return list(range(0 if choosing else 1, len(things), 2))
+def half_of_groups(
+    evidence: Evidence, *, averaged: bool, contrastive: bool, choosing: bool = False
+) -> list[IntArray]:
+    """Return every second query: the half that a damping is chosen on, or the one that is reported.
+
+    Of two averaged differences there is no half worth having, and no damping is chosen on them: both are reported.
+    """
+    groups = evidence.groups(averaged, contrastive)
+    return groups if averaged and contrastive else groups[0 if choosing else 1 :: 2]
 
 
 def halves_lds(
@@ -270,10 +275,8 @@ def halves_lds(
         contrastive: whether values are differences of two answers' losses.
         choosing: the half that a damping is chosen on, instead of the one that is reported.
     """
-    numbers = [k for k in evidence.subset_numbers(seed) if k % 2 == (0 if choosing else 1)]
-    groups = evidence.groups(averaged, contrastive)
-    places = chosen_half(groups, choosing=choosing) if len(groups) > 2 else list(range(len(groups)))
-    groups = [groups[i] for i in places]
+    numbers = [k for k in evidence.subset_numbers(seed) if k % 2 != choosing]
+    groups = half_of_groups(evidence, averaged=averaged, contrastive=contrastive, choosing=choosing)
     real, dropped = evidence.halves(seed, numbers)
     foretold = predicted(averaged_rows(values, groups), dropped)
     return mean_spearman(foretold, averaged_rows(real, groups))
@@ -281,8 +284,7 @@ def halves_lds(
 
 def topic_spearman(evidence: Evidence, values: FloatArray, seed: int, *, averaged: bool) -> Estimate:
     """Return the mean rank correlation over retrainings that leave a topic out."""
-    groups = evidence.groups(averaged, contrastive=False)
-    groups = [groups[i] for i in chosen_half(groups, choosing=False)]
+    groups = half_of_groups(evidence, averaged=averaged, contrastive=False)
     real, dropped = evidence.without_topics(seed)
     return mean_spearman(predicted(averaged_rows(values, groups), dropped), averaged_rows(real, groups))
 
@@ -305,16 +307,14 @@ def foretold(evidence: Evidence, ranking: Ranking, *, averaged: bool) -> Foretol
 def ceiling(evidence: Evidence, *, averaged: bool) -> Foretold:
     """Hold the retrainings under the other seed against those under the first: what a perfect ranking could reach."""
     first, second = evidence.seeds
-    numbers = [k for k in evidence.subset_numbers(second) if k % 2 == 1]
+    numbers = [k for k in evidence.subset_numbers(second) if k % 2]
     both = [evidence.halves(seed, numbers)[0] for seed in (first, second)]
     topics = [evidence.without_topics(seed)[0] for seed in (first, second)]
-    found = []
+    figures = []
     for (one, other), contrastive in ((both, False), (both, True), (topics, False)):
-        groups = evidence.groups(averaged, contrastive)
-        places = chosen_half(groups, choosing=False) if len(groups) > 2 else list(range(len(groups)))
-        groups = [groups[i] for i in places]
-        found.append(mean_spearman(averaged_rows(other, groups), averaged_rows(one, groups)))
-    lds, contrast, without_topic = found
+        groups = half_of_groups(evidence, averaged=averaged, contrastive=contrastive)
+        figures.append(mean_spearman(averaged_rows(other, groups), averaged_rows(one, groups)))
+    lds, contrast, without_topic = figures
     return Foretold("the same retrainings, other seed", "", averaged, lds, lds, contrast, without_topic)
 
 

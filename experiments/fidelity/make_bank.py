@@ -26,7 +26,15 @@ from filelock import FileLock
 
 from experiments.fidelity.bank import Bank, Record, open_bank
 from experiments.fidelity.dataset import BenchData, DatasetSettings, bench_data, question_example
-from experiments.fidelity.plan import Retraining, random_tail, subsets, whole, without_rows, without_topics
+from experiments.fidelity.plan import (
+    RANDOM_TAILS,
+    Retraining,
+    random_tail,
+    subsets,
+    whole,
+    without_rows,
+    without_topics,
+)
 from experiments.fidelity.retraining import Retrainer, upper_targets
 from experiments.fidelity.scoring import ScoreTables, read_scores, score_adapter, write_scores
 from experiments.fidelity.tails import tails
@@ -44,9 +52,6 @@ from gradian.store.durable import append_line, create_or_read, make_folder, repl
 
 FOLDER = Path(__file__).with_name("bank")
 TRAIN, ADAPTER, SECONDS = "train.jsonl", "adapter", "seconds.jsonl"
-# Subsets whose second seed is worth more than further subsets.
-FIRST_SUBSETS = 50
-RANDOM_TAILS = 8
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class BankSettings:
     """
 
     data: DatasetSettings = field(default_factory=DatasetSettings)
-    first_layer: int = 26
+    first_layer: int = 28
     train: dict[str, Any] = field(default_factory=lambda: dict(RECIPE))
     seeds: tuple[int, int] = (1, 2)
     plan_seed: int = 11
@@ -73,8 +78,8 @@ class BankSettings:
 RECIPE: dict[str, Any] = {
     "r": 8,
     "lora_alpha": 16,
-    "learning_rate": 1e-3,
-    "num_train_epochs": 2,
+    "learning_rate": 2e-3,
+    "num_train_epochs": 1,
     "per_device_train_batch_size": 8,
 }
 
@@ -156,18 +161,18 @@ class BankMaker:
     def _plan(self, scores: ScoreTables, n_subsets: int) -> Iterator[Retraining]:
         first, second = self.settings.seeds
         n, plan_seed = self.bank.n, self.settings.plan_seed
-        early = range(min(FIRST_SUBSETS, n_subsets))
         yield from without_topics(self.data.topics, first)
-        yield from subsets(n, early, first, plan_seed)
+        # The odd halves are those that are reported, so they need their ceiling first.
+        for k in range(n_subsets):
+            yield from subsets(n, [k], first, plan_seed)
+            if k % 2:
+                yield from subsets(n, [k], second, plan_seed)
         for i in range(RANDOM_TAILS):
             yield without_rows(n, random_tail(n, i, plan_seed), first)
         for tail in tails(scores, self.data):
             yield without_rows(n, tail.rows, first)
-        yield from subsets(n, early, second, plan_seed)
         yield from without_topics(self.data.topics, second)
-        for k in range(len(early), n_subsets):
-            yield from subsets(n, [k], first, plan_seed)
-            yield from subsets(n, [k], second, plan_seed)
+        yield from subsets(n, range(n_subsets), second, plan_seed)
 
     def _retrain(self, retraining: Retraining, adapter: Path | None = None) -> None:
         """Make one retraining unless it is there; its adapter is kept in `adapter`, before its line is written."""

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
-from transformers import get_scheduler, set_seed
+from transformers import get_scheduler
 
 from gradian.config.schema import TrainConfig
 from gradian.data.collate import length_batches, pad_batch
@@ -197,7 +197,7 @@ class Retrainer:
         base = self._base if self._tuned is None else self._tuned.unload()
         settings = self.train
         with torch.random.fork_rng(), quiet_transformers():
-            set_seed(seed)
+            torch.manual_seed(seed)
             self._tuned = get_peft_model(
                 base,
                 LoraConfig(

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,7 +28,7 @@ from gradian.demo.model import demo_model
 from gradian.errors import GradianError
 
 
-def settings_of(inputs: dict) -> BankSettings:
+def settings_of(inputs: Mapping[str, Any]) -> BankSettings:
     """Return the settings that a bank was made with."""
     recorded = dict(inputs["settings"])
     data = DatasetSettings(**recorded.pop("data"))

@@ -47,20 +47,21 @@ class Tail:
 def tail_queries(data: BenchData) -> list[TailQuery]:
     """Return what tail patches are made for.
 
-    The average over each topic's questions and the first question of each topic, by what reinforces the right
-    answer; for topics with wrong rows also by what harms it, where the value is the loss of the right answer
-    less that of the wrong one.
+    By turns the average over a topic's questions and a topic's first question, by what reinforces the right
+    answer. For topics with wrong rows both, by what harms it, where the value is the loss of the right answer less
+    that of the wrong one.
     """
     topics, n_asked = np.array(data.query_topics), len(data.questions)
     found = []
-    for topic in dict.fromkeys(data.topics):
+    for number, topic in enumerate(sorted(set(data.topics))):
         about = [int(i) for i in np.flatnonzero(topics == topic)]
         asked = tuple(i for i in about if i < n_asked)
         contrasted = tuple(i for i in about if i >= n_asked)
-        for queries, harmful in ((asked, False), (contrasted, True)):
-            if queries:
-                found.append(TailQuery(topic, True, queries, harmful))
-                found.append(TailQuery(topic, False, queries[:1], harmful))
+        averaged = number % 2 == 0
+        found.append(TailQuery(topic, averaged, asked if averaged else asked[:1], harmful=False))
+        if contrasted:
+            found.append(TailQuery(topic, True, contrasted, harmful=True))
+            found.append(TailQuery(topic, False, contrasted[:1], harmful=True))
     return found
 
 

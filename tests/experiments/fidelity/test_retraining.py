@@ -26,7 +26,7 @@ SMALL = DatasetSettings(
 RECIPE: dict[str, Any] = {
     "r": 4,
     "lora_alpha": 8,
-    "learning_rate": 0.01,
+    "learning_rate": 0.03,
     "num_train_epochs": 2,
     "per_device_train_batch_size": 4,
     "warmup_ratio": 0.2,
