@@ -19,10 +19,10 @@ from experiments.fidelity.bank import Bank, Record
 from experiments.fidelity.dataset import SENTIMENT, BenchData
 from experiments.fidelity.metrics import (
     Estimate,
-    auc_of_lowest,
     mean,
     mean_spearman,
     recall_of_lowest,
+    resampled_auc,
     spearman_rows,
 )
 from experiments.fidelity.plan import RANDOM_TAILS, random_tail, whole, without_rows
@@ -37,6 +37,7 @@ from experiments.fidelity.scoring import (
 )
 from experiments.fidelity.tails import tail_queries, tails
 from gradian.demo.dataset import PLANTED_CLUSTER
+from gradian.demo.run import auc_of_lowest
 from gradian.query.scorer import predicted_loss_delta_if_removed, relative_influence
 from gradian.types import BoolArray, FloatArray, IntArray
 
@@ -354,9 +355,9 @@ def _searched(
     scores = averaged_rows(ranking.values, groups)[:, among]
     wanted = evidence.wanted(topic)[among]
     recalls = np.array([recall_of_lowest(row, wanted) for row in scores])
-    aucs = [auc_of_lowest(row, wanted) for row in scores]
-    auc = aucs[0] if len(aucs) == 1 else mean(np.array([each.value for each in aucs]))
-    return auc, mean(recalls)
+    if len(scores) == 1:
+        return resampled_auc(scores[0], wanted), mean(recalls)
+    return mean(np.array([auc_of_lowest(row, wanted) for row in scores])), mean(recalls)
 
 
 def patched(evidence: Evidence) -> list[Patched]:

@@ -94,10 +94,8 @@ def mean(values: FloatArray, resamples: int = RESAMPLES) -> Estimate:
     return _estimate(float(values.mean()), values[drawn].mean(axis=1))
 
 
-def auc_of_lowest(scores: FloatArray, wanted: BoolArray, resamples: int = RESAMPLES) -> Estimate:
-    """Return the share of (wanted, other) pairs in which the wanted row scores lower; a tie counts half.
-
-    Resampled over the wanted and over the other rows.
+def resampled_auc(scores: FloatArray, wanted: BoolArray, resamples: int = RESAMPLES) -> Estimate:
+    """Return `gradian.demo.run.auc_of_lowest`, resampled over the wanted and over the other rows.
 
     Args:
         scores: [n].

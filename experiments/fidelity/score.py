@@ -11,6 +11,7 @@ needs the model and a minute or two.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ import torch
 from experiments.fidelity.bank import read_bank
 from experiments.fidelity.dataset import DatasetSettings, bench_data
 from experiments.fidelity.evaluation import Evidence
-from experiments.fidelity.make_bank import FOLDER, SECONDS, BankSettings, questions_hash, scores_of
+from experiments.fidelity.make_bank import ADAPTER, FOLDER, SECONDS, BankSettings, questions_hash, scores_of
 from experiments.fidelity.page import figures, with_figures
 from experiments.fidelity.scoring import read_scores
 from gradian.demo.model import demo_model
@@ -44,8 +45,13 @@ def read_evidence(folder: Path) -> Evidence:
     bank, scores = read_bank(folder), read_scores(folder)
     settings = settings_of(bank.inputs)
     data = bench_data(settings.data)
-    recorded = scores.made_from["inputs"]["dataset"]["sha256"]
-    if recorded != bank.inputs["dataset"] or questions_hash(data) != bank.inputs["questions"]:
+    inputs = scores.made_from["inputs"]
+    adapter = hashlib.sha256((folder / ADAPTER / "adapter_model.safetensors").read_bytes()).hexdigest()
+    if (
+        inputs["dataset"]["sha256"] != bank.inputs["dataset"]
+        or inputs["checkpoint"]["adapter/adapter_model.safetensors"] != adapter
+        or questions_hash(data) != bank.inputs["questions"]
+    ):
         raise GradianError(
             "the scores or the questions are not those of the bank",
             where=str(folder),

@@ -8,10 +8,10 @@ from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
 from experiments.fidelity.metrics import (
-    auc_of_lowest,
     mean,
     mean_spearman,
     recall_of_lowest,
+    resampled_auc,
     spearman_rows,
 )
 
@@ -56,7 +56,7 @@ def test_the_auc_is_sklearns_of_the_negated_scores(seed: int, ties: bool) -> Non
     wanted = np.arange(20) < drawn.integers(1, 20)
     if ties:
         scores = np.round(scores)
-    estimate = auc_of_lowest(scores, wanted, resamples=200)
+    estimate = resampled_auc(scores, wanted, resamples=200)
     assert estimate.value == pytest.approx(roc_auc_score(wanted, -scores))
     assert 0.0 <= estimate.low <= estimate.high <= 1.0
 
@@ -69,7 +69,7 @@ def test_the_interval_of_an_auc_is_that_of_resampling_both_kinds_of_rows() -> No
     for _ in range(3000):
         low, high = drawn.choice(scores[wanted], 12), drawn.choice(scores[~wanted], 28)
         by_hand.append(np.mean(low[:, None] < high[None, :]))
-    found = auc_of_lowest(scores, wanted, resamples=3000)
+    found = resampled_auc(scores, wanted, resamples=3000)
     assert [found.low, found.high] == pytest.approx(np.quantile(by_hand, [0.025, 0.975]), abs=0.02)
 
 
