@@ -84,6 +84,23 @@ RECIPE: dict[str, Any] = {
 }
 
 
+# What of the config's `train` section decides a retraining here.
+RECIPE_KEYS = (
+    "r",
+    "lora_alpha",
+    "lora_dropout",
+    "target_modules",
+    "learning_rate",
+    "num_train_epochs",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "warmup_ratio",
+    "lr_scheduler_type",
+    "max_grad_norm",
+    "weight_decay",
+)
+
+
 class BankMaker:
     """Makes one bank, retraining by retraining.
 
@@ -123,20 +140,17 @@ class BankMaker:
             encoder.encode_answer(question_example(self.data.questions[i], answer, i))
             for i, answer in questions
         ]
+        inputs = {
+            "dataset": dataset_hash(examples),
+            "questions": questions_hash(self.data),
+            "weights": weights_hashes(base_model),
+            "encoding": encoder.fingerprint,
+            "settings": asdict(settings),
+            "recipe": train.model_dump(include=set(RECIPE_KEYS)),
+        }
         self.bank = open_bank(
             folder,
-            json.loads(
-                canonical_json(
-                    {
-                        "dataset": dataset_hash(examples),
-                        "questions": questions_hash(self.data),
-                        "checkpoint": checkpoint_fingerprint(str(base_model), None),
-                        "encoding": encoder.fingerprint,
-                        "settings": asdict(settings),
-                        "train": train.model_dump(),
-                    }
-                )
-            ),
+            json.loads(canonical_json(inputs)),
             len(examples),
             tuple(row.id for row in measured),
             {name: importlib.metadata.version(name) for name in ("torch", "transformers", "peft")},
@@ -276,6 +290,12 @@ def measured_questions(data: BenchData) -> list[tuple[int, str]]:
     return right + [
         (i, question.marker) for i, question in enumerate(data.questions) if question.marker is not None
     ]
+
+
+def weights_hashes(base_model: Path) -> dict[str, str]:
+    """Return the SHA-256 of the weights; each version of transformers writes the files beside them anew."""
+    prints = checkpoint_fingerprint(str(base_model), None)
+    return {name: digest for name, digest in prints.items() if name.endswith(".safetensors")}
 
 
 def questions_hash(data: BenchData) -> str:

@@ -72,7 +72,7 @@ def test_a_bank_of_another_recipe_is_refused(
     other = dataclasses.replace(small_settings, train={**small_settings.train, "learning_rate": 0.5})
     with pytest.raises(GradianError, match="something else") as caught:
         BankMaker(tmp_path / "bank", tmp_path / "work", tiny_model_dir, other)
-    assert "other settings, train" in str(caught.value)
+    assert "other recipe, settings" in str(caught.value)
 
 
 def test_scores_are_of_every_query_and_row(small_bank: Path) -> None:
