@@ -119,14 +119,15 @@ class Patched:
         name, kind: of the ranking; `random` has no kind.
         averaged: see `Found`.
         raised: mean change of the right answer's loss when the most reinforcing rows are gone.
-        lowered: mean change of the right less the wrong answer's loss when the most harmful rows are gone.
+        lowered: mean change of the right less the wrong answer's loss when the most harmful rows are gone; of
+            averaged queries only.
     """
 
     name: str
     kind: str
     averaged: bool
     raised: Estimate
-    lowered: Estimate
+    lowered: Estimate | None
 
 
 class Evidence:
@@ -381,7 +382,11 @@ def patched(evidence: Evidence) -> list[Patched]:
         changes.setdefault(key, []).append(float(at_random[list(query.queries)].mean()))
     rows = dict.fromkeys((name, kind, averaged) for name, kind, averaged, _ in changes)
     return [
-        Patched(*row, mean(np.array(changes[(*row, False)])), mean(np.array(changes[(*row, True)])))
+        Patched(
+            *row,
+            mean(np.array(changes[(*row, False)])),
+            mean(np.array(changes[(*row, True)])) if (*row, True) in changes else None,
+        )
         for row in rows
     ]
 

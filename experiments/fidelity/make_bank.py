@@ -181,11 +181,11 @@ class BankMaker:
             yield from subsets(n, [k], first, plan_seed)
             if k % 2:
                 yield from subsets(n, [k], second, plan_seed)
+        yield from without_topics(self.data.topics, second)
         for i in range(RANDOM_TAILS):
             yield without_rows(n, random_tail(n, i, plan_seed), first)
         for tail in tails(scores, self.data):
             yield without_rows(n, tail.rows, first)
-        yield from without_topics(self.data.topics, second)
         yield from subsets(n, range(n_subsets), second, plan_seed)
 
     def _retrain(self, retraining: Retraining, adapter: Path | None = None) -> None:

@@ -138,7 +138,7 @@ def _patched_table(rows: Sequence[Patched]) -> str:
         "|---|---|---|---|---|",
     ]
     for row in _merged(rows):
-        cells = (_cell(row.raised, signed=True), _cell(row.lowered, signed=True))
+        cells = (_cell(row.raised, signed=True), _cell(row.lowered, signed=True) if row.lowered else "")
         lines.append(_row(row.name, row.kind, _QUERY[row.averaged], *cells))
     return _table(lines)
 

@@ -13,7 +13,7 @@ from gradian.types import BoolArray, IntArray
 # Of the rows, rounded up: what a tail patch takes away.
 TAIL_SHARE = 0.01
 # Draws of as many rows at random, beside them.
-RANDOM_TAILS = 6
+RANDOM_TAILS = 4
 # Drawn numbers of one purpose say nothing about those of another.
 _SUBSET, _RANDOM = 0, 1
 

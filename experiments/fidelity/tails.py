@@ -47,9 +47,9 @@ class Tail:
 def tail_queries(data: BenchData) -> list[TailQuery]:
     """Return what tail patches are made for.
 
-    By turns the average over a topic's questions and a topic's first question, by what reinforces the right
-    answer. For topics with wrong rows both, by what harms it, where the value is the loss of the right answer less
-    that of the wrong one.
+    By turns the average over a topic's questions and a topic's first question, of every second topic, by what
+    reinforces the right answer. For each topic with wrong rows also the average, by what harms it, where the value
+    is the loss of the right answer less that of the wrong one.
     """
     topics, n_asked = np.array(data.query_topics), len(data.questions)
     found = []
@@ -57,11 +57,11 @@ def tail_queries(data: BenchData) -> list[TailQuery]:
         about = [int(i) for i in np.flatnonzero(topics == topic)]
         asked = tuple(i for i in about if i < n_asked)
         contrasted = tuple(i for i in about if i >= n_asked)
-        averaged = number % 2 == 0
-        found.append(TailQuery(topic, averaged, asked if averaged else asked[:1], harmful=False))
+        if number % 2 == 0:
+            averaged = number % 4 == 0
+            found.append(TailQuery(topic, averaged, asked if averaged else asked[:1], harmful=False))
         if contrasted:
             found.append(TailQuery(topic, True, contrasted, harmful=True))
-            found.append(TailQuery(topic, False, contrasted[:1], harmful=True))
     return found
 
 
