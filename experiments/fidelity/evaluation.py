@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,7 @@ from experiments.fidelity.scoring import (
     variant_table,
     with_contrasts,
 )
-from experiments.fidelity.tails import tail_queries, tails
+from experiments.fidelity.tails import Tail, TailQuery, tails
 from gradian.demo.dataset import PLANTED_CLUSTER
 from gradian.demo.run import auc_of_lowest
 from gradian.query.scorer import predicted_loss_delta_if_removed, relative_influence
@@ -48,6 +49,8 @@ ENGINE_TABLES = {
 }
 BASELINES = ("gradient cosine", "representation similarity", "BM25", "random")
 _RANDOM_SEED = 3
+# Which queries and retrainings: a damping is chosen on one half of both and reported on the other.
+Part = Literal["all", "choosing", "reported"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,15 +121,15 @@ class Patched:
     Attributes:
         name, kind: of the ranking; `random` has no kind.
         averaged: see `Found`.
-        raised: mean change of the right answer's loss when the most reinforcing rows are gone.
-        lowered: mean change of the right less the wrong answer's loss when the most harmful rows are gone; of
-            averaged queries only.
+        raised: mean change of the right answer's loss when the most reinforcing rows are gone; None if not made.
+        lowered: mean change of the right less the wrong answer's loss when the most harmful rows are gone; made
+            of averaged queries only.
     """
 
     name: str
     kind: str
     averaged: bool
-    raised: Estimate
+    raised: Estimate | None
     lowered: Estimate | None
 
 
@@ -247,15 +250,9 @@ def predicted(scores: FloatArray, dropped: BoolArray) -> FloatArray:
     return predicted_loss_delta_if_removed(scores, n) @ dropped.T.astype(np.float64)
 
 
-def half_of_groups(
-    evidence: Evidence, *, averaged: bool, contrastive: bool, choosing: bool = False
-) -> list[IntArray]:
-    """Return every second query: the half that a damping is chosen on, or the one that is reported.
-
-    Of two averaged differences there is no half worth having, and no damping is chosen on them: both are reported.
-    """
-    groups = evidence.groups(averaged, contrastive)
-    return groups if averaged and contrastive else groups[0 if choosing else 1 :: 2]
+def _part(numbers: Sequence[int], part: Part) -> list[int]:
+    """Return the even numbers to choose on, the odd ones to report, or all."""
+    return [k for k in numbers if part == "all" or (part == "reported") == (k % 2 == 1)]
 
 
 def halves_lds(
@@ -265,9 +262,9 @@ def halves_lds(
     *,
     averaged: bool,
     contrastive: bool,
-    choosing: bool = False,
+    part: Part = "all",
 ) -> Estimate:
-    """Return the LDS of scores over one half of the queries and of the random halves.
+    """Return the LDS of scores over queries and random halves of the rows.
 
     Args:
         evidence: the bank.
@@ -275,18 +272,17 @@ def halves_lds(
         seed: of the retrainings.
         averaged: whether queries are averages over topics.
         contrastive: whether values are differences of two answers' losses.
-        choosing: the half that a damping is chosen on, instead of the one that is reported.
+        part: of the queries and of the retrainings.
     """
-    numbers = [k for k in evidence.subset_numbers(seed) if k % 2 != choosing]
-    groups = half_of_groups(evidence, averaged=averaged, contrastive=contrastive, choosing=choosing)
-    real, dropped = evidence.halves(seed, numbers)
-    foretold = predicted(averaged_rows(values, groups), dropped)
-    return mean_spearman(foretold, averaged_rows(real, groups))
+    groups = evidence.groups(averaged, contrastive)
+    groups = [groups[i] for i in _part(range(len(groups)), part)]
+    real, dropped = evidence.halves(seed, _part(evidence.subset_numbers(seed), part))
+    return mean_spearman(predicted(averaged_rows(values, groups), dropped), averaged_rows(real, groups))
 
 
 def topic_spearman(evidence: Evidence, values: FloatArray, seed: int, *, averaged: bool) -> Estimate:
     """Return the mean rank correlation over retrainings that leave a topic out."""
-    groups = half_of_groups(evidence, averaged=averaged, contrastive=False)
+    groups = evidence.groups(averaged, contrastive=False)
     real, dropped = evidence.without_topics(seed)
     return mean_spearman(predicted(averaged_rows(values, groups), dropped), averaged_rows(real, groups))
 
@@ -309,28 +305,51 @@ def foretold(evidence: Evidence, ranking: Ranking, *, averaged: bool) -> Foretol
 def ceiling(evidence: Evidence, *, averaged: bool) -> Foretold:
     """Hold the retrainings under the other seed against those under the first: what a perfect ranking could reach."""
     first, second = evidence.seeds
-    numbers = [k for k in evidence.subset_numbers(second) if k % 2]
+    numbers = evidence.subset_numbers(second)
     both = [evidence.halves(seed, numbers)[0] for seed in (first, second)]
     topics = [evidence.without_topics(seed)[0] for seed in (first, second)]
     figures = []
     for (one, other), contrastive in ((both, False), (both, True), (topics, False)):
-        groups = half_of_groups(evidence, averaged=averaged, contrastive=contrastive)
+        groups = evidence.groups(averaged, contrastive)
         figures.append(mean_spearman(averaged_rows(other, groups), averaged_rows(one, groups)))
     lds, contrast, without_topic = figures
     return Foretold("the same retrainings, other seed", "", averaged, lds, lds, contrast, without_topic)
 
 
-def chosen_damping(evidence: Evidence, kind: str, *, averaged: bool) -> float:
-    """Return the `lambda_scale` that foretells best on the half that is not reported."""
+@dataclass(frozen=True)
+class Chosen:
+    """DataInf under the damping that was chosen on one half of the queries and retrainings, on the other half.
 
-    def quality(scale: float) -> float:
-        table = evidence.scores.tables[datainf_table(scale)]
-        values = next(each for each in evidence.both_kinds("", table) if each.kind == kind).values
+    Attributes:
+        kind: `raw` or `relative`.
+        averaged: whether queries are averages over topics.
+        scale: the `lambda_scale` that was chosen.
+        lds: under it.
+        default: under the default damping.
+        graddot: of grad-dot.
+    """
+
+    kind: str
+    averaged: bool
+    scale: float
+    lds: Estimate
+    default: Estimate
+    graddot: Estimate
+
+
+def chosen_damping(evidence: Evidence, kind: str, *, averaged: bool) -> Chosen:
+    """Choose the `lambda_scale` with the best LDS on one half, and report it on the other."""
+
+    def lds(table: str, part: Part) -> Estimate:
+        rankings = evidence.both_kinds("", evidence.scores.tables[table])
+        values = next(ranking.values for ranking in rankings if ranking.kind == kind)
         return halves_lds(
-            evidence, values, evidence.seeds[0], averaged=averaged, contrastive=False, choosing=True
-        ).value
+            evidence, values, evidence.seeds[0], averaged=averaged, contrastive=False, part=part
+        )
 
-    return max(LAMBDAS, key=quality)
+    scale = max(LAMBDAS, key=lambda scale: lds(datainf_table(scale), "choosing").value)
+    tables = (datainf_table(scale), datainf_table(DEFAULT_LAMBDA), "graddot")
+    return Chosen(kind, averaged, scale, *(lds(table, "reported") for table in tables))
 
 
 def found(evidence: Evidence, ranking: Ranking, *, averaged: bool, contrastive: bool) -> Found:
@@ -362,14 +381,23 @@ def _searched(
 
 
 def patched(evidence: Evidence) -> list[Patched]:
-    """Return what tail patches did, for each engine, and for rows drawn at random."""
+    """Return what tail patches did, for each engine, and for rows drawn at random.
+
+    A query counts when the bank has the retrainings of all rankings for it.
+    """
     n, seed = evidence.bank.n, evidence.seeds[0]
-    changes: dict[tuple[str, str, bool, bool], list[float]] = {}
+    by_query: dict[TailQuery, list[tuple[Tail, Record | None]]] = {}
     for tail in tails(evidence.scores, evidence.data):
-        record = evidence.bank.records[without_rows(n, tail.rows, seed).name]
-        change = (evidence.values(record) - evidence.whole)[list(tail.query.queries)].mean()
-        key = (tail.engine, "relative" if tail.relative else "raw", tail.query.averaged, tail.query.harmful)
-        changes.setdefault(key, []).append(float(change))
+        record = evidence.bank.records.get(without_rows(n, tail.rows, seed).name)
+        by_query.setdefault(tail.query, []).append((tail, record))
+    whole_queries = [query for query, made in by_query.items() if all(record for _, record in made)]
+    changes: dict[tuple[str, str, bool, bool], list[float]] = {}
+    for query in whole_queries:
+        for tail, record in by_query[query]:
+            assert record is not None
+            change = (evidence.values(record) - evidence.whole)[list(query.queries)].mean()
+            key = (tail.engine, "relative" if tail.relative else "raw", query.averaged, query.harmful)
+            changes.setdefault(key, []).append(float(change))
     drawn = [
         evidence.values(
             evidence.bank.records[without_rows(n, random_tail(n, i, evidence.plan_seed), seed).name]
@@ -377,15 +405,17 @@ def patched(evidence: Evidence) -> list[Patched]:
         for i in range(RANDOM_TAILS)
     ]
     at_random = np.mean(drawn, axis=0) - evidence.whole
-    for query in tail_queries(evidence.data):
+    for query in whole_queries:
         key = ("random", "", query.averaged, query.harmful)
         changes.setdefault(key, []).append(float(at_random[list(query.queries)].mean()))
     rows = dict.fromkeys((name, kind, averaged) for name, kind, averaged, _ in changes)
     return [
         Patched(
             *row,
-            mean(np.array(changes[(*row, False)])),
-            mean(np.array(changes[(*row, True)])) if (*row, True) in changes else None,
+            *(
+                mean(np.array(changes[(*row, harmful)])) if (*row, harmful) in changes else None
+                for harmful in (False, True)
+            ),
         )
         for row in rows
     ]

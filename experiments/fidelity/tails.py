@@ -16,7 +16,7 @@ from gradian.types import FloatArray, IntArray
 RANKED_BY = {"datainf": datainf_table(DEFAULT_LAMBDA), "graddot": "graddot", "tracin": "tracin"}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class TailQuery:
     """What a tail patch is about.
 

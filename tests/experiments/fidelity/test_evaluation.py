@@ -114,21 +114,36 @@ def test_scores_that_are_what_rows_add_foretell_everything(evidence: Evidence, a
 
 def test_the_damping_is_chosen_by_what_foretells_best(evidence: Evidence) -> None:
     for averaged in (False, True):
-        assert chosen_damping(evidence, "raw", averaged=averaged) == LAMBDAS[2]
+        chosen = chosen_damping(evidence, "raw", averaged=averaged)
+        assert chosen.scale == LAMBDAS[2]
+        assert chosen.lds.value == chosen.graddot.value == pytest.approx(1.0, abs=1e-6)
+        assert chosen.default.value < 0.9
+
+
+def test_a_damping_is_chosen_on_queries_and_retrainings_that_are_not_reported(data: BenchData) -> None:
+    evidence = linear_evidence(data, influence_on(data))
+    before = chosen_damping(evidence, "raw", averaged=False)
+    # Where it is reported, turn everything round: what is chosen stays, what is reported turns.
+    for k in range(1, K, 2):
+        record = evidence.bank.records[f"subset/{k:03}/1"]
+        evidence.bank.records[record.name] = dataclasses.replace(record, losses=-record.losses)
+    after = chosen_damping(evidence, "raw", averaged=False)
+    assert after.scale == before.scale
+    assert after.lds.value == pytest.approx(-before.lds.value)
 
 
 def test_noise_between_seeds_lowers_the_ceiling(data: BenchData) -> None:
-    noisy = linear_evidence(data, influence_on(data), noise=1.0)
-    assert 0.0 < ceiling(noisy, averaged=False).lds.value < 0.8
+    noisy = linear_evidence(data, influence_on(data), noise=0.1)
+    assert 0.2 < ceiling(noisy, averaged=False).lds.value < 0.8
 
 
-def test_the_lds_is_the_mean_of_scipys_correlations_over_the_reported_half(data: BenchData) -> None:
+def test_the_lds_is_the_mean_of_scipys_correlations(data: BenchData) -> None:
     noisy = linear_evidence(data, influence_on(data), noise=0.5)
     values = influence_on(data)
     by_hand = []
-    for question in range(1, len(data.questions), 2):
+    for question in range(len(data.questions)):
         real, foreseen = [], []
-        for k in range(1, K, 2):
+        for k in range(K):
             record = noisy.bank.records[f"subset/{k:03}/1"]
             real.append(record.losses[question])
             # Positive scores reinforce: with them kept the loss is low.
@@ -167,5 +182,12 @@ def test_a_tail_patch_is_the_change_that_the_removed_rows_make(evidence: Evidenc
     assert harmful is not None
     assert harmful.value < -20 / n
     assert abs(rows["random", "", False].raised.value) < best.raised.value
+    # A query of which a retraining is not there yet counts for no ranking.
+    partial = linear_evidence(data, influence_on(data))
+    last = [tail for tail in tails(partial.scores, data) if not tail.query.averaged][-1]
+    del partial.bank.records[without_rows(n, last.rows, SEEDS[0]).name]
+    fewer = {(row.name, row.kind, row.averaged): row for row in patched(partial)}
+    singles = [values[i].max() / n for i in first][:-1]
+    assert fewer["graddot", "raw", False].raised.value == pytest.approx(np.mean(singles), abs=1e-5)
     # TracIn removes the very rows that grad-dot removes.
     assert dataclasses.replace(rows["tracin", "raw", False], name="graddot") == best
