@@ -24,6 +24,7 @@ from experiments.fidelity.metrics import (
     mean_spearman,
     recall_of_lowest,
     resampled_auc,
+    resampled_recall,
     spearman_rows,
 )
 from experiments.fidelity.plan import RANDOM_TAILS, random_tail, whole, without_rows
@@ -374,10 +375,10 @@ def _searched(
     groups = [group for group in evidence.groups(averaged, contrastive) if evidence.topics[group[0]] == topic]
     scores = averaged_rows(ranking.values, groups)[:, among]
     wanted = evidence.wanted(topic)[among]
-    recalls = np.array([recall_of_lowest(row, wanted) for row in scores])
     if len(scores) == 1:
-        return resampled_auc(scores[0], wanted), mean(recalls)
-    return mean(np.array([auc_of_lowest(row, wanted) for row in scores])), mean(recalls)
+        return resampled_auc(scores[0], wanted), resampled_recall(scores[0], wanted)
+    aucs = np.array([auc_of_lowest(row, wanted) for row in scores])
+    return mean(aucs), mean(np.array([recall_of_lowest(row, wanted) for row in scores]))
 
 
 def patched(evidence: Evidence) -> list[Patched]:
@@ -460,6 +461,7 @@ def damping_sweep(evidence: Evidence) -> list[Sweep]:
 def store_sweep(evidence: Evidence) -> list[Sweep]:
     """Return engines over every store: exact, float16, projected; each under the default damping."""
     exact = {"datainf": datainf_table(DEFAULT_LAMBDA), "graddot": "graddot"}
+    stores: Mapping[str, int] = evidence.scores.made_from["bytes"]
     return [
         _swept(
             evidence,
@@ -468,7 +470,7 @@ def store_sweep(evidence: Evidence) -> list[Sweep]:
             stored,
             evidence.scores.tables[exact[engine] if name == "exact" else variant_table(engine, name)],
         )
-        for name, stored in evidence.scores.made_from["bytes"].items()
+        for name, stored in sorted(stores.items(), key=lambda store: -store[1])
         for engine in exact
     ]
 

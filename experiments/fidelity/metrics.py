@@ -13,7 +13,7 @@ import numpy as np
 
 from gradian.types import BoolArray, FloatArray
 
-RESAMPLES = 1000
+RESAMPLES = 500
 LEVEL = 0.95
 _SEED = 0
 
@@ -77,14 +77,17 @@ def _weighted_spearman(first: FloatArray, second: FloatArray, counts: FloatArray
         float64 [m, resamples].
     """
     total = counts.sum(axis=0)
-    ranks = []
-    for order in (first, second):
-        rank = order @ counts
-        ranks.append(rank - (rank * counts).sum(axis=1, keepdims=True) / total)
-    a, b = ranks
-    products = (a * b * counts).sum(axis=1)
-    scale = np.sqrt((a * a * counts).sum(axis=1) * (b * b * counts).sum(axis=1))
-    return np.divide(products, scale, out=np.zeros_like(products), where=scale > 1e-12)
+    ranks = [order @ counts for order in (first, second)]
+    weighted = [rank * counts for rank in ranks]
+    sums = [each.sum(axis=1) for each in weighted]
+
+    def covariance(i: int, j: int) -> FloatArray:
+        together: FloatArray = (weighted[i] * ranks[j]).sum(axis=1) - sums[i] * sums[j] / total
+        return together
+
+    products = covariance(0, 1)
+    scale = np.sqrt(np.maximum(covariance(0, 0), 0.0) * np.maximum(covariance(1, 1), 0.0))
+    return np.divide(products, scale, out=np.zeros_like(products), where=scale > 1e-9 * total)
 
 
 def mean(values: FloatArray, resamples: int = RESAMPLES) -> Estimate:
@@ -115,6 +118,21 @@ def recall_of_lowest(scores: FloatArray, wanted: BoolArray) -> float:
     """Return the share of the wanted rows among as many rows as there are wanted ones, lowest scores first."""
     k = int(wanted.sum())
     return float(wanted[np.argsort(scores, kind="stable")[:k]].mean())
+
+
+def resampled_recall(scores: FloatArray, wanted: BoolArray, resamples: int = RESAMPLES) -> Estimate:
+    """Return `recall_of_lowest`, resampled over the wanted and over the other rows."""
+    k, n = int(wanted.sum()), len(scores)
+    drawn = np.random.default_rng(_SEED)
+    rows = np.concatenate(
+        [
+            drawn.choice(np.flatnonzero(wanted), size=(resamples, k)),
+            drawn.choice(np.flatnonzero(~wanted), size=(resamples, n - k)),
+        ],
+        axis=1,
+    )
+    lowest = np.argsort(scores[rows], axis=1, kind="stable")[:, :k]
+    return _estimate(recall_of_lowest(scores, wanted), (lowest < k).mean(axis=1))
 
 
 def _estimate(value: float, resampled: FloatArray) -> Estimate:

@@ -90,8 +90,7 @@ def found_rows(evidence: Evidence) -> list[Found]:
     """Return the rows of the second table."""
     return [
         found(evidence, ranking, averaged=averaged, contrastive=contrastive)
-        for contrastive in (True, False)
-        for averaged in (True, False)
+        for contrastive, averaged in ((True, True), (True, False), (False, True))
         for ranking in evidence.rankings
     ]
 
@@ -102,8 +101,8 @@ def _what_it_is(evidence: Evidence, seconds: Sequence[float]) -> str:
     wrong = f"{int(data.planted.sum())} with a wrong fact and {int(data.flipped.sum())} with a flipped label"
     lines = [
         f"{bank.n} training rows of {len(set(data.topics))} topics, {wrong}; {len(data.questions)} questions, none of"
-        f" them a training row, {len(data.marked)} of them on what the wrong rows are about. {len(bank.records)}"
-        f" retrainings or measurements: {len(first)} random halves of the rows under the first seed, {len(second)} of"
+        f" them a training row, {len(data.marked)} of them on what the wrong rows are about. {len(bank.records) - 1}"
+        f" retrainings: {len(first)} random halves of the rows under the first seed, {len(second)} of"
         f" them again under the second, each topic left out under both, and the first 1% of each ranking removed. One"
         f" retraining on a half took {np.median(seconds):.0f} s on one core. Between the two seeds the losses of a"
         f" question rank the {len(second)} halves with a correlation of {seed_agreement(evidence):.2f} (mean over all"
@@ -143,7 +142,7 @@ def _patched_table(rows: Sequence[Patched]) -> str:
         "|---|---|---|---|---|",
     ]
     for row in _merged(rows):
-        cells = (_cell(each, signed=True) if each else "" for each in (row.raised, row.lowered))
+        cells = (_cell(each, "+.3f") if each else "" for each in (row.raised, row.lowered))
         lines.append(_row(row.name, row.kind, _QUERY[row.averaged], *cells))
     return _table(lines)
 
@@ -184,9 +183,8 @@ def _merged(rows: Iterable[_Named]) -> list[_Named]:
     return [replace(row, name=", ".join(names)) for row, names in merged.items()]
 
 
-def _cell(estimate: Estimate, *, signed: bool = False) -> str:
-    sign = "+" if signed else ""
-    return f"{estimate.value:{sign}.2f} [{estimate.low:{sign}.2f}, {estimate.high:{sign}.2f}]"
+def _cell(estimate: Estimate, digits: str = ".2f") -> str:
+    return f"{estimate.value:{digits}} [{estimate.low:{digits}}, {estimate.high:{digits}}]"
 
 
 def _row(*cells: str) -> str:

@@ -12,6 +12,7 @@ from experiments.fidelity.metrics import (
     mean_spearman,
     recall_of_lowest,
     resampled_auc,
+    resampled_recall,
     spearman_rows,
 )
 
@@ -31,15 +32,18 @@ def test_the_interval_is_that_of_resampling_items_and_retrainings_one_by_one() -
     drawn = np.random.default_rng(4)
     real = drawn.standard_normal((6, 15))
     foretold = real + drawn.standard_normal((6, 15))
-    found = mean_spearman(foretold, real, resamples=3000)
-    by_hand = []
-    for _ in range(3000):
-        items, runs = drawn.integers(6, size=6), drawn.integers(15, size=15)
-        by_hand.append(np.mean([spearmanr(foretold[i, runs], real[i, runs])[0] for i in items]))
+    found = mean_spearman(foretold, real, resamples=40)
+    same = np.random.default_rng(0)
+    runs = [np.repeat(np.arange(15), times) for times in same.multinomial(15, np.full(15, 1 / 15), size=40)]
+    items = [np.repeat(np.arange(6), times) for times in same.multinomial(6, np.full(6, 1 / 6), size=40)]
+    by_hand = [
+        np.mean([spearmanr(foretold[i, chosen], real[i, chosen])[0] for i in asked])
+        for chosen, asked in zip(runs, items, strict=True)
+    ]
     assert found.value == pytest.approx(
         np.mean([spearmanr(a, b)[0] for a, b in zip(foretold, real, strict=True)])
     )
-    assert [found.low, found.high] == pytest.approx(np.quantile(by_hand, [0.025, 0.975]), abs=0.03)
+    assert [found.low, found.high] == pytest.approx(np.quantile(by_hand, [0.025, 0.975]), abs=1e-12)
 
 
 def test_a_perfect_ranking_has_a_correlation_of_one_and_its_reverse_of_minus_one() -> None:
@@ -78,6 +82,19 @@ def test_recall_counts_the_wanted_rows_among_as_many_lowest() -> None:
     assert recall_of_lowest(scores, np.array([True, False, True, False, False, True])) == pytest.approx(2 / 3)
     assert recall_of_lowest(scores, np.array([True, True, False, False, False, False])) == 1.0
     assert recall_of_lowest(scores, np.array([False, False, False, False, True, True])) == 0.0
+
+
+def test_the_interval_of_a_recall_is_that_of_resampling_both_kinds_of_rows() -> None:
+    drawn = np.random.default_rng(6)
+    wanted = np.arange(40) < 12
+    scores = drawn.standard_normal(40) - wanted
+    by_hand = []
+    for _ in range(3000):
+        sample = np.concatenate([drawn.choice(scores[wanted], 12), drawn.choice(scores[~wanted], 28)])
+        by_hand.append(recall_of_lowest(sample, wanted))
+    found = resampled_recall(scores, wanted, resamples=3000)
+    assert found.value == recall_of_lowest(scores, wanted)
+    assert [found.low, found.high] == pytest.approx(np.quantile(by_hand, [0.025, 0.975]), abs=0.05)
 
 
 def test_the_mean_of_equal_values_has_no_width() -> None:
