@@ -10,7 +10,7 @@ import pytest
 from experiments.fidelity.bank import RUNS, read_bank
 from experiments.fidelity.make_bank import ADAPTER, BankMaker, BankSettings
 from experiments.fidelity.plan import subset, tail_size
-from experiments.fidelity.scoring import SCORES, read_scores
+from experiments.fidelity.scoring import read_scores
 from gradian.errors import GradianError
 from tests.experiments.fidelity.conftest import N_SUBSETS
 
@@ -39,12 +39,11 @@ def test_killed_anywhere_it_goes_on_and_ends_with_the_same_bytes(
     whole = (small_bank / RUNS).read_bytes()
     lines = whole.splitlines(keepends=True)
     shutil.copytree(small_bank, tmp_path / "bank")
-    # In the middle of a line, with the adapter and the scores of a later moment gone or there.
+    # In the middle of a line, with the adapter there or lost.
     for done, adapter in ((len(lines) - 2, True), (2, False)):
         (tmp_path / "bank" / RUNS).write_bytes(b"".join(lines[:done]) + lines[done][:30])
         if not adapter:
             shutil.rmtree(tmp_path / "bank" / ADAPTER)
-            (tmp_path / "bank" / SCORES).unlink()
         said: list[str] = []
         maker = BankMaker(tmp_path / "bank", tmp_path / "work", tiny_model_dir, small_settings, said.append)
         maker.make(N_SUBSETS)
