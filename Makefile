@@ -43,7 +43,7 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/stubtest --mypy-config-file pyproject.toml gradian._native
 
 # An environment of its own. trl's tests show the labels of the batches that SFTTrainer trains on, whatever its version.
-BACKEND_TESTS := tests/model/backends tests/integration/test_unsloth_contract.py
+BACKEND_TESTS := tests/model/backends tests/integration/test_unsloth_contract.py tests/integration/test_trained_backends.py
 oldest:
 	$(MAKE) VENV=.venv-oldest CONSTRAINTS=constraints/oldest.txt PYTEST_ARGS='$(BACKEND_TESTS)' test
 

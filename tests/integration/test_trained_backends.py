@@ -39,7 +39,7 @@ def test_diagnose_and_attribute_read_what_train_wrote(
     config.write_text(
         f"base_model: {tiny_model_dir}\ndataset: {data}\ncache_dir: {tmp_path / 'cache'}\n"
         "grads: {max_seq_length: 64}\n"
-        "train: {r: 2, learning_rate: 0.1, num_train_epochs: 20, max_seq_length: 64}\n",
+        "train: {r: 2, learning_rate: 0.1, num_train_epochs: 20, per_device_train_batch_size: 6, max_seq_length: 64}\n",
         encoding="utf-8",
     )
 
