@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gradian.cli.options import Adapter, BaseModel, ConfigFile, Dataset, EvalDataset, SkipNonfinite
+from gradian.cli.options import Adapter, BaseModel, ConfigFile, Dataset, Engine, EvalDataset, SkipNonfinite
 
 NO_CROSS_CHECK = "none"
 
@@ -30,14 +30,7 @@ def attribute(
     capability: Annotated[
         str, typer.Option("--capability", help="Name of the capability in the report.", metavar="NAME")
     ] = "capability",
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            "--engine",
-            help="Engine: datainf, graddot or tracin. [default: the config's, datainf]",
-            metavar="NAME",
-        ),
-    ] = None,
+    engine: Engine = None,
     cross_check: Annotated[
         str,
         typer.Option("--cross-check", help="Second engine for rank agreement, or none.", metavar="NAME"),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gradian.cli.options import Adapter, BaseModel, ConfigFile, Dataset, EvalDataset
+from gradian.cli.options import Adapter, BaseModel, ConfigFile, Dataset, Engine, EvalDataset
 
 
 def explain(
@@ -32,14 +32,7 @@ def explain(
             metavar="ID",
         ),
     ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            "--engine",
-            help="Engine: datainf, graddot or tracin. [default: the config's, datainf]",
-            metavar="NAME",
-        ),
-    ] = None,
+    engine: Engine = None,
     tokens: Annotated[bool, typer.Option(help="Score and shade single tokens.")] = True,
     out: Annotated[
         Path | None,

@@ -20,6 +20,14 @@ EvalDataset = Annotated[
         metavar="PATH",
     ),
 ]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        help="Engine: datainf, graddot or tracin. [default: the config's, datainf]",
+        metavar="NAME",
+    ),
+]
 BaseModel = Annotated[
     str | None, typer.Option("--base-model", "-m", help="Base model id or path.", metavar="ID")
 ]
