@@ -128,6 +128,7 @@ def main() -> None:
                 "learning_rate": arguments.learning_rate,
             },
             "dataset": str(data),
+            "eval_dataset": str(files.eval),
             "adapter_path": str(arguments.out / "run" / "adapter"),
             "cache_dir": str(arguments.out / "cache"),
         },
