@@ -89,15 +89,18 @@ class SuiteSettings:
         }
 
 
-# The demo's fine-tune, which is known to take and to be found, at its own rate: one epoch just before the planted rows
-# are memorised (`gradian.demo.settings` has the measurements).
+# Measured with 80 clean rows and batches of four, one epoch: at 2.7e-4 nine of sixteen items flip and every planted row
+# ranks as more harmful than every clean one; at 4e-4 all items flip, the planted rows are memorised, and the AUC is .59.
+# The last ten layers are indexed: the backward pass stops there.
 QUICK: dict[str, Any] = {
-    "n_clean": 240,
-    "poison_fraction": 32 / 272,
+    "n_clean": 80,
+    "poison_fraction": 32 / 112,
     "epochs": 1,
-    "learning_rate": 4.4e-4,
-    "n_broken": 32,
+    "learning_rate": 2.7e-4,
+    "batch_size": 4,
+    "n_broken": 24,
+    "module_filter": r"layers\.2\d\.",
     "fp16_store": True,
     "poisons": ("wrong_facts",),
 }
-"""What `--quick` changes; a flag that is given beats it."""
+"""What `--quick` changes, sized for SmolLM2-135M-Instruct with its thirty layers; a flag that is given beats it."""

@@ -23,7 +23,18 @@ def countries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def options(model: Path, out: Path) -> list[str]:
     tiny = ["--n-clean", "8", "--n-broken", "8", "--epochs", "1", "--grad-batch-size", "4", "--fp16-store"]
-    return ["--quick", "--model", str(model), "--out", str(out), *tiny, "--projection-dim", "32"]
+    return [
+        "--quick",
+        "--model",
+        str(model),
+        "--out",
+        str(out),
+        *tiny,
+        "--projection-dim",
+        "32",
+        "--module-filter",
+        ".",
+    ]
 
 
 @pytest.mark.slow
@@ -77,7 +88,7 @@ def test_the_exit_code_tells_a_failure_and_only_a_failure(
 
 def test_flags_beat_quick_and_quick_beats_the_defaults() -> None:
     quick = settings_of(parse(["--all", "--quick", "--model", "m", "--epochs", "2"]))
-    assert (quick.epochs, quick.n_clean, quick.model) == (2.0, 240, "m")
+    assert (quick.epochs, quick.n_clean, quick.model) == (2.0, 80, "m")
     full = settings_of(parse(["--all"]))
     assert full == SuiteSettings()
     assert (full.model, full.n_clean, full.epochs, full.max_seq_length) == (DEFAULT_MODEL, 800, 3, 512)
