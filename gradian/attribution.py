@@ -219,10 +219,7 @@ def attribute_run(
     measured = measure(session, eval_examples, capability) if eval_set else None
     reader = session.index(force=force)
     items = items_to_explain(measured, eval_examples, examples)
-    rate = learning_rate(run) if run and "tracin" in engines else 1.0
-    settings = EngineSettings(
-        config.engine.lambda_scale, config.engine.lambda_override, rate, config.engine.threads
-    )
+    settings = engine_settings(config, run, engines)
     influence = score_items(session, reader, items, engines, settings)
     findings: list[Finding] = [*collector.findings]
     if run:
@@ -287,12 +284,20 @@ def _mismatches(session: Session, run: RunArtifact) -> Iterator[Finding]:
         yield found
 
 
-def learning_rate(run: RunArtifact) -> float:
-    """Return the run's learning rate, a scale on TracIn's scores that no other engine reads.
+def engine_settings(config: Config, run: RunArtifact | None, engines: Sequence[str]) -> EngineSettings:
+    """Return the numbers that the engines may use.
 
     Raises:
-        RunError: the run records none.
+        RunError: tracin is among the engines and the run records no learning rate.
     """
+    rate = _learning_rate(run) if run and "tracin" in engines else 1.0
+    return EngineSettings(
+        config.engine.lambda_scale, config.engine.lambda_override, rate, config.engine.threads
+    )
+
+
+def _learning_rate(run: RunArtifact) -> float:
+    # A scale on TracIn's scores, which no other engine reads.
     rate = run.hyper.learning_rate
     if rate is not None and math.isfinite(rate) and rate > 0:
         return rate

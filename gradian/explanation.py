@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradian.attribution import learning_rate, measure, regressed_items
+from gradian.attribution import engine_settings, measure, regressed_items
 from gradian.config import Config
 from gradian.config.required import required
 from gradian.data.formats import load_dataset
 from gradian.data.sentences import token_pieces
 from gradian.engines import ENGINES, EngineSettings
-from gradian.errors import DataError, EvaluationError
+from gradian.errors import DataError
 from gradian.evaluation.capability import ItemResult
 from gradian.progress import Progress
 from gradian.query.contrastive import QueryItem, item_queries, resolve_signal
 from gradian.query.scorer import QueryGradients
-from gradian.query.spans import Direction, Explanation, query_direction, score_example_spans
+from gradian.query.spans import (
+    Direction,
+    Explanation,
+    encode_taught,
+    query_direction,
+    score_example_spans,
+)
 from gradian.report.explanation import ExplainedExample, ExplainedSpan, ExplainedToken
 from gradian.runs.read import read_run_folder
 from gradian.session import Session
@@ -53,7 +59,8 @@ def explain_run(
     )
     session = Session(config, progress)
     row = _find(session.dataset.examples, example, "--example", str(session.dataset.path))
-    encoded = session.encoder.encode(row)
+    # Before anything is measured: a row that teaches nothing has nothing to explain.
+    encoded = encode_taught(session.encoder, row)
     asked: Sequence[Example] = eval_set.examples
     if item is not None:
         asked = [_find(eval_set.examples, item, "--item", str(eval_set.path))]
@@ -61,16 +68,9 @@ def explain_run(
     items = regressed_items(measured, asked)
     store = None if entry.curvature_free else session.index()
     run = read_run_folder(config.run_dir) if config.run_dir and name == "tracin" else None
-    settings = EngineSettings(
-        config.engine.lambda_scale,
-        config.engine.lambda_override,
-        learning_rate(run) if run else 1.0,
-        config.engine.threads,
-    )
+    settings = engine_settings(config, run, [name])
     number, direction, signal = _worst_item(session, store, name, settings, items, encoded)
-    explanation = score_example_spans(
-        session.collector, session.encoder, row, direction, engine=name, tokens=tokens
-    )
+    explanation = score_example_spans(session.collector, session.encoder, row, direction, tokens=tokens)
     return _explained(session, row, measured.items[number], explanation, signal)
 
 
@@ -98,8 +98,6 @@ def _worst_item(
     encoded: EncodedExample,
 ) -> tuple[int, Direction, str]:
     """Return the item that the row scores lowest on, with its direction and what its query was made of."""
-    if not items:
-        raise EvaluationError("the eval set has no rows", where="--eval-dataset")
     signal = resolve_signal(session.config.evaluation.query_signal, [item for _, item in items])
     best: tuple[float, int, Direction] | None = None
     groups = [items[start : start + _ITEMS_AT_ONCE] for start in range(0, len(items), _ITEMS_AT_ONCE)]
@@ -114,12 +112,7 @@ def _worst_item(
             scores = session.collector.dots([encoded], direction.vectors)[0] * direction.scale
             lowest = int(np.argmin(scores))
             if best is None or scores[lowest] < best[0]:
-                one = Direction(
-                    (direction.ids[lowest],),
-                    tuple(block[lowest : lowest + 1].clone() for block in direction.vectors),
-                    direction.scale[lowest : lowest + 1],
-                )
-                best = (float(scores[lowest]), group[lowest][0], one)
+                best = (float(scores[lowest]), group[lowest][0], direction.only(lowest))
             advance(len(group))
     assert best is not None
     return best[1], best[2], signal

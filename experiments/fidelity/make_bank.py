@@ -17,6 +17,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +217,6 @@ class BankMaker:
         shutil.rmtree(draft, ignore_errors=True)
         self.retrainer.save(draft, MODEL_NAME)
         config = json.loads((draft / "adapter_config.json").read_text(encoding="utf-8"))
-        config["target_modules"] = sorted(config["target_modules"])
         make_folder(adapter)
         replace_file(
             adapter / "adapter_model.safetensors", (draft / "adapter_model.safetensors").read_bytes()
@@ -320,7 +320,7 @@ def main() -> None:
     torch.set_num_threads(1)
     make_folder(arguments.work)
     with FileLock(arguments.work / ".make_bank.lock", timeout=0):
-        say = lambda text: print(text, flush=True)  # noqa: E731
+        say = partial(print, flush=True)
         maker = BankMaker(arguments.bank, arguments.work, demo_model(), BankSettings(), say)
         maker.make(arguments.subsets)
 

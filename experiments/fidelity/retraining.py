@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from transformers import get_scheduler
 
 from gradian.config.schema import TrainConfig
 from gradian.data.collate import length_batches, pad_batch
 from gradian.grads.loss import TokenBatch, batch_losses, pad_token, supervised_logits
-from gradian.model.load import LoadedModel, quiet_transformers
+from gradian.model.backends.trainer import save_adapter, with_lora
+from gradian.model.load import LoadedModel
 from gradian.ops.cross_entropy import cross_entropy
 from gradian.types import BoolArray, EncodedExample, FloatArray
 
@@ -172,9 +172,9 @@ class Retrainer:
         return found
 
     def save(self, folder: Path, base_model: str) -> None:
-        """Write the adapter as it is now, as PEFT does; `base_model` is what it names as its base."""
+        """Write the adapter as it is now; `base_model` is what it names as its base."""
         self._tuned.peft_config["default"].base_model_name_or_path = base_model
-        self._tuned.save_pretrained(str(folder), safe_serialization=True, save_embedding_layers=False)
+        save_adapter(self._tuned, folder)
 
     def _batch(self, rows: Sequence[EncodedExample]) -> TokenBatch:
         batch = TokenBatch.from_padded(pad_batch(rows, self._pad), self._device)
@@ -195,20 +195,9 @@ class Retrainer:
     def _wrap(self, seed: int) -> None:
         # PEFT draws while it builds the adapter, so only building one anew gives what another seed would have.
         base = self._base if self._tuned is None else self._tuned.unload()
-        settings = self.train
-        with torch.random.fork_rng(), quiet_transformers():
+        with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self._tuned = get_peft_model(
-                base,
-                LoraConfig(
-                    r=settings.r,
-                    lora_alpha=settings.lora_alpha,
-                    lora_dropout=settings.lora_dropout,
-                    target_modules=settings.target_modules,
-                    task_type="CAUSAL_LM",
-                ),
-            )
-        self._tuned.config.use_cache = False
+            self._tuned = with_lora(base, self.train, base.name_or_path)
         self._initial[seed] = {
             name: p.detach().clone() for name, p in self._tuned.named_parameters() if p.requires_grad
         }

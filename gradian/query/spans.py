@@ -42,14 +42,25 @@ class Direction:
     """m queries after an engine's transform, over all blocks: a gradient g scores scale * <vectors, g>.
 
     Attributes:
+        engine: whose transform it was.
         ids: what each query is about.
         vectors: per block float32 [m, d_l].
         scale: float64 [m]; what float32 might not hold stays outside of the product.
     """
 
+    engine: str
     ids: tuple[str, ...]
     vectors: tuple[Tensor, ...]
     scale: FloatArray
+
+    def only(self, query: int) -> Direction:
+        """One of the queries by itself, in memory of its own."""
+        return Direction(
+            engine=self.engine,
+            ids=(self.ids[query],),
+            vectors=tuple(block[query : query + 1].clone() for block in self.vectors),
+            scale=self.scale[query : query + 1],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +145,7 @@ def query_direction(
     )
     scale = sizes.amax(dim=0).clamp_min(torch.finfo(torch.float64).tiny)
     return Direction(
+        engine=name,
         ids=queries.ids,
         vectors=tuple(
             (query.vectors.double() * (query.scale / scale)[:, None]).float() for query in transformed
@@ -177,13 +189,29 @@ def token_scores(
     return scores
 
 
+def encode_taught(encoder: ChatEncoder, example: Example) -> EncodedExample:
+    """Return a training example as tokens, some of which are supervised.
+
+    Raises:
+        RowError: the example cannot be encoded.
+        DataError: nothing in it is supervised.
+    """
+    encoded = encoder.encode(example)
+    if not encoded.n_supervised:
+        raise DataError(
+            "the example teaches nothing: no token of it is supervised",
+            where=f"example {example.id} (row {example.position + 1})",
+            fix="raise grads.max_seq_length if its answer was cut off",
+        )
+    return encoded
+
+
 def score_example_spans(
     collector: GradientCollector,
     encoder: ChatEncoder,
     example: Example,
     direction: Direction,
     *,
-    engine: str = "",
     tokens: bool = True,
 ) -> Explanation:
     """Score the sentences of one training example on a query of the caller's choice, the first of `direction`.
@@ -195,7 +223,6 @@ def score_example_spans(
         encoder: as the example was indexed with.
         example: the training example.
         direction: the query; see `query_direction`.
-        engine: name to record.
         tokens: score single tokens too.
 
     Raises:
@@ -203,19 +230,13 @@ def score_example_spans(
         DataError: nothing in it is supervised.
         GradientError: a part of the model has no forward-mode derivative.
     """
-    encoded = encoder.encode(example)
-    if not encoded.n_supervised:
-        raise DataError(
-            "the example teaches nothing: no token of it is supervised",
-            where=f"example {example.id} (row {example.position + 1})",
-            fix="raise grads.max_seq_length if its answer was cut off",
-        )
+    encoded = encode_taught(encoder, example)
     spans = sentence_spans(encoder.tokenizer, encoded)
     scores = span_scores(collector, encoded, spans, direction)[0]
     return Explanation(
         example=encoded,
         query_id=direction.ids[0],
-        engine=engine,
+        engine=direction.engine,
         score=float(scores.sum()),
         spans=spans,
         scores=scores,
@@ -254,10 +275,9 @@ def explain_example(
         RowError, DataError: the example or the item cannot be used.
         GradientError: as `query_direction`; or a part of the model has no forward-mode derivative.
     """
-    name = engine or ("datainf" if store is not None else "graddot")
     queries = item_queries(collector, encoder, [item], resolve_signal(signal, [item]))
-    direction = query_direction(queries, collector.specs, store=store, engine=name, settings=settings)
-    return score_example_spans(collector, encoder, example, direction, engine=name, tokens=tokens)
+    direction = query_direction(queries, collector.specs, store=store, engine=engine, settings=settings)
+    return score_example_spans(collector, encoder, example, direction, tokens=tokens)
 
 
 def _only(encoded: EncodedExample, span: TokenSpan) -> npt.NDArray[np.bool_]:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -30,6 +29,8 @@ from gradian.runs.gradian_run import read_run
 from gradian.runs.read import read_run_folder
 from gradian.types import EncodedExample
 from tests.conftest import make_tokenizer
+from tests.model.backends.test_hf import settings as backend_settings
+from tests.model.backends.test_hf import write_rows
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("trl") is None, reason="trl is not installed; the dev extra brings it"
@@ -72,33 +73,14 @@ ROWS = [
 ]
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    return write(tmp_path / "train.jsonl", ROWS)
+    return write_rows(tmp_path / "train.jsonl", ROWS)
 
 
 def settings(model: Path, data: Path, out: Path, **train: Any) -> Config:
-    return Config.model_validate(
-        {
-            "base_model": str(model),
-            "dataset": str(data),
-            "seed": 5,
-            "train": {
-                "output_dir": str(out),
-                "r": 2,
-                "learning_rate": 1e-2,
-                "num_train_epochs": 2,
-                "per_device_train_batch_size": 4,
-                "max_seq_length": LIMIT,
-                **train,
-            },
-        }
-    )
+    own = {"per_device_train_batch_size": 4, "max_seq_length": LIMIT}
+    return backend_settings(model, data, out, **{**own, **train})
 
 
 @pytest.fixture
