@@ -29,6 +29,7 @@ fault of Gradian's own, printed with its traceback, exit code 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class GradianError(Exception):
         found: what is there.
         expected: what should be there.
         fix: what to do about it.
+        details: what belongs to the problem and has a line each, such as every fault of a file.
     """
 
     def __init__(
@@ -54,29 +56,40 @@ class GradianError(Exception):
         found: str | None = None,
         expected: str | None = None,
         fix: str | None = None,
+        details: Sequence[str] = (),
     ) -> None:
         self.problem = problem
         self.where = where
         self.found = found
         self.expected = expected
         self.fix = fix
+        self.details = tuple(details)
         super().__init__(str(self))
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.problem}" if self.where else self.problem
         parts = (("found", self.found), ("expected", self.expected), ("fix", self.fix))
-        return "\n".join([head, *(f"  {name}: {text}" for name, text in parts if text)])
+        lines = [head, *(f"  {text}" for text in self.details)]
+        lines += [f"  {name}: {text}" for name, text in parts if text]
+        # A file's name or a template's message may hold line breaks, and would write parts of its own.
+        return "\n".join(line.replace("\n", "\\n") for line in lines)
 
     def within(self, outer: str | None) -> Self:
         """Return the same error with an outer place in front, such as the file of a row."""
         where = ": ".join(part for part in (outer, self.where) if part)
         return type(self)(
-            self.problem, where=where or None, found=self.found, expected=self.expected, fix=self.fix
+            self.problem,
+            where=where or None,
+            found=self.found,
+            expected=self.expected,
+            fix=self.fix,
+            details=self.details,
         )
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only arguments do not survive Exception's own pickling (process pools use it).
-        return (_rebuild, (type(self), self.problem, self.where, self.found, self.expected, self.fix))
+        parts = (self.problem, self.where, self.found, self.expected, self.fix, self.details)
+        return (_rebuild, (type(self), *parts))
 
 
 def _rebuild(
@@ -86,8 +99,9 @@ def _rebuild(
     found: str | None,
     expected: str | None,
     fix: str | None,
+    details: tuple[str, ...],
 ) -> GradianError:
-    return kind(problem, where=where, found=found, expected=expected, fix=fix)
+    return kind(problem, where=where, found=found, expected=expected, fix=fix, details=details)
 
 
 class ConfigError(GradianError):

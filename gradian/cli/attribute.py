@@ -78,7 +78,7 @@ def attribute(
     )
     from gradian.api import analyze, check_clean, write_clean_rows
     from gradian.removal import removal_lines
-    from gradian.report.escape import visible
+    from gradian.report.escape import visible, visible_path
 
     if write_clean is not None:
         check_clean(settings, write_clean)
@@ -94,7 +94,7 @@ def attribute(
     )
     Console().print(render(report))
     if out is not None:
-        typer.echo(f"report: {out / 'report.md'}")
+        typer.echo(f"report: {visible_path(out / 'report.md')}")
     if write_clean is not None:
         # After the report, which is worth having even where it accuses nothing.
         removal = write_clean_rows(settings, report, write_clean)

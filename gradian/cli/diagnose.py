@@ -90,7 +90,7 @@ def diagnose(
     from gradian.api import diagnose as audit
     from gradian.cli.progress import terminal_progress
     from gradian.config import load_config
-    from gradian.report.escape import visible
+    from gradian.report.escape import visible_path
 
     settings = load_config(
         config,
@@ -99,10 +99,8 @@ def diagnose(
     report = audit(settings, max_seq_length=max_seq_length, out=out, progress=terminal_progress())
     _show(report, output_format)
     if out is not None:
-        file = str(out / "audit.md")
-        shown = file if file.isprintable() else visible(file, None)
         # Standard output holds the JSON alone.
-        typer.echo(f"report: {shown}", err=output_format is OutputFormat.JSON)
+        typer.echo(f"report: {visible_path(out / 'audit.md')}", err=output_format is OutputFormat.JSON)
     if fail_on is not None and has_finding(report, fail_on):
         raise typer.Exit(FAILED)
 

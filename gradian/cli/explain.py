@@ -72,7 +72,9 @@ def explain(
     )
     Console().print(render_explanation(explained))
     if out is not None:
+        from gradian.report import jsonfile
+        from gradian.report.escape import visible_path
         from gradian.store.durable import replace_file
 
-        replace_file(out, (explained.model_dump_json(indent=2) + "\n").encode("utf-8"))
-        typer.echo(f"figures: {out}")
+        replace_file(out, jsonfile.render(explained).encode("utf-8"))
+        typer.echo(f"figures: {visible_path(out)}")

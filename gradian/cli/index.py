@@ -34,8 +34,9 @@ def index(
 
     settings = load_config(config, {"dataset": dataset, "base_model": base_model, "adapter_path": adapter})
     from gradian.api import build_index_for
+    from gradian.report.escape import visible_path
 
     reader = build_index_for(
         settings, force=force, skip_nonfinite=skip_nonfinite, progress=terminal_progress()
     )
-    typer.echo(str(reader.path))
+    typer.echo(visible_path(reader.path))

@@ -27,6 +27,7 @@ def init_config(
       gradian init-config --base-model meta-llama/Llama-3.2-1B-Instruct
     """
     from gradian.config.starter import starter_yaml
+    from gradian.report.escape import visible_path
 
     text = starter_yaml(base_model)
     try:
@@ -40,4 +41,4 @@ def init_config(
         ) from None
     except OSError as error:
         raise ConfigError("the config file cannot be written", where=str(out), found=str(error)) from None
-    typer.echo(f"wrote {out}")
+    typer.echo(f"wrote {visible_path(out)}")

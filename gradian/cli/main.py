@@ -10,7 +10,11 @@ import errno
 import logging
 import os
 import sys
-from typing import Any
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -28,10 +32,13 @@ from gradian.cli.train import train
 from gradian.cli.verify import verify
 from gradian.cli.version import version
 from gradian.errors import GradianError
+from gradian.report.escape import is_visible
 
 USER_ERROR = 2
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+LONGEST_LINE = 2000
+"""Characters of a message's line that are printed; a setting may be as long as its file."""
 
 
 class _Group(TyperGroup):
@@ -40,7 +47,8 @@ class _Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command; see the module's docstring for the exit codes."""
         try:
-            result = super().invoke(ctx)
+            with _printable_usage():
+                result = super().invoke(ctx)
             # Here and not at interpreter exit, where a closed pipe can only print "Exception ignored".
             sys.stdout.flush()
             return result
@@ -60,6 +68,11 @@ class _Group(TyperGroup):
             _drop_output()
             _say(f"the output cannot be written: {error.strerror}")
             raise typer.Exit(USER_ERROR) from None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Take the group's own options apart."""
+        with _printable_usage():
+            return super().parse_args(ctx, args)
 
 
 app = typer.Typer(
@@ -97,21 +110,39 @@ def _drop_output() -> None:
 
 def _printable(text: str) -> str:
     # Messages quote rows and file names, which may hold terminal control sequences.
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    return "".join(c if c == "\n" or is_visible(c) else ascii(c)[1:-1] for c in text)
+
+
+def _printable_line(text: str) -> str:
+    line = _printable(text).replace("\n", "\\n")
+    return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"
+
+
+@contextmanager
+def _printable_usage() -> Iterator[None]:
+    # What is wrong with the arguments is printed by typer, which quotes them: a shell may have put file names there.
+    try:
+        yield
+    except Exception as error:
+        # Which click the class is from depends on typer's version.
+        message = getattr(error, "message", None)
+        if hasattr(error, "format_message") and isinstance(message, str):
+            vars(error)["message"] = _printable_line(message)
+        raise
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"gradian: {_printable(text)}\n")
+    sys.stderr.write(f"gradian: {_printable_line(text)}\n")
 
 
 def _print_error(error: GradianError) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    head, _, rest = _printable(str(error)).partition("\n")
+    head, *rest = [_printable_line(line) for line in str(error).split("\n")]
     message = Text.assemble(("error: ", "bold red"), (head, "bold"))
-    if rest:
-        message.append(f"\n{rest}")
+    for line in rest:
+        message.append(f"\n{line}")
     # soft_wrap leaves line breaks to the terminal, so that a path in a message can be copied whole.
     Console(stderr=True, highlight=False).print(message, soft_wrap=True)
 
@@ -124,8 +155,30 @@ class _StderrLog(logging.Handler):
         _say(record.getMessage())
 
 
+class _PrintableRecord(logging.LogRecord):
+    """A record of any library's log: what it quotes of a model's files may hold terminal control sequences."""
+
+    def getMessage(self) -> str:
+        """Return the message with such characters written out."""
+        return _printable(super().getMessage())
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    text = warnings.formatwarning(message, category, filename, lineno, line)
+    (file or sys.stderr).write(_printable(text))
+
+
 def run() -> None:
     """Run the command line and exit with its code: the entry point of the `gradian` script."""
+    logging.setLogRecordFactory(_PrintableRecord)
+    warnings.showwarning = _show_warning
     log = logging.getLogger("gradian")
     log.addHandler(_StderrLog())
     log.setLevel(logging.INFO)
@@ -136,3 +189,6 @@ def run() -> None:
         # Between two steps of start-up, where no command was running yet.
         _say("interrupted")
         sys.exit(INTERRUPTED)
+    except Exception:  # noqa: BLE001 - the last resort, printed whole
+        sys.stderr.write(_printable(traceback.format_exc()))
+        sys.exit(1)

@@ -21,8 +21,9 @@ def show_index(
     Example:
       gradian show-index .gradian/index/0123456789abcdef0123
     """
+    from gradian.report.escape import ascii_json
     from gradian.store.reader import IndexReader
 
     reader = IndexReader.open(path, verify="checksums" if verify else "headers")
     # The file is one canonical line; people read and diff this.
-    typer.echo(json.dumps(json.loads(reader.manifest.to_json()), indent=2))
+    typer.echo(ascii_json(json.loads(reader.manifest.to_json())))

@@ -36,9 +36,10 @@ def train(
     """
     from gradian.cli.progress import terminal_progress
     from gradian.config import load_config
+    from gradian.report.escape import visible_path
 
     settings = load_config(config, {"dataset": dataset, "train.output_dir": out})
     from gradian.api import train as train_adapter
 
     run = train_adapter(settings, backend=backend, progress=terminal_progress())
-    typer.echo(str(run))
+    typer.echo(visible_path(run))

@@ -66,7 +66,7 @@ def verify(
 
     from gradian.cli.progress import terminal_progress
     from gradian.config import load_config
-    from gradian.report.escape import visible
+    from gradian.report.escape import visible_path
     from gradian.report.verification.terminal import render
 
     settings = load_config(config) if config is not None else None
@@ -85,4 +85,4 @@ def verify(
         progress=terminal_progress(),
     )
     Console().print(render(verification))
-    typer.echo(f"report: {visible(str(out / 'verify.md'), None)}")
+    typer.echo(f"report: {visible_path(out / 'verify.md')}")

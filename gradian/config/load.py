@@ -109,7 +109,8 @@ def _as_config_error(
         origin, path, text = problems[0].split(": ", 2)
         return ConfigError(text, where=f"{origin}: {path}", fix="`docs/configuration.md` lists every setting")
     return ConfigError(
-        f"{len(problems)} settings are wrong\n" + "\n".join(f"  - {p}" for p in problems),
+        f"{len(problems)} settings are wrong",
+        details=[f"- {problem}" for problem in problems],
         fix="`docs/configuration.md` lists every setting",
     )
 

@@ -65,8 +65,8 @@ def load_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTra
             return loader.from_pretrained(
                 name_or_path, trust_remote_code=trust_remote_code, local_files_only=local_only
             )
-        except (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError) as error:
-            problem = str(error).strip().split("\n")[0][:200]
+        except Exception as error:  # noqa: BLE001 - a faulty file raises many kinds, all meaning this
+            problem = str(error).strip().split("\n")[0][:200] or type(error).__name__
             if loader is AutoTokenizer and "TokenizersBackend" in problem:
                 # What transformers 5 calls the class of a folder that it saved; 4 has it under another name.
                 attempts.append((PreTrainedTokenizerFast, local_only))

@@ -93,7 +93,8 @@ class Faults:
             lines.append("What follows was not looked at: where the next row begins cannot be told.")
         noun = f"{self.unit} is" if self.count == 1 else f"{self.unit}s are"
         return DataFormatError(
-            f"{self.count} {noun} not valid JSON in UTF-8\n" + "\n".join(f"  {line}" for line in lines),
+            f"{self.count} {noun} not valid JSON in UTF-8",
+            details=lines,
             where=str(self.path),
             expected=self.expected,
             fix=f"correct {'this' if self.count == 1 else 'these'} {noun.split()[0]}; no row was skipped",

@@ -74,6 +74,11 @@ def has_generation_block(template: str) -> bool:
     return bool(_GENERATION_BLOCK.search(template))
 
 
+def without_generation_tags(template: str) -> str:
+    """The template without its generation tags, which only transformers' own Jinja understands."""
+    return _GENERATION_TAGS.sub("", template)
+
+
 def marker_pair(texts: Iterable[str]) -> tuple[str, str]:
     """Two characters that none of the texts holds."""
     joined = "".join(texts)

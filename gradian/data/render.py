@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gradian.data.masks import dated_template
+from gradian.data.masks import dated_template, without_generation_tags
+from gradian.data.timelimit import OutOfTime, TimeLimit
 from gradian.errors import ModelError, RowError
 from gradian.types import Example, Message
 
@@ -20,9 +21,20 @@ PINNED_DATE = datetime.datetime(2024, 7, 26)
 """What `strftime_now` of a chat template sees: the date that Llama 3 templates use without a clock."""
 
 
+RENDER_S = 20.0
+"""How long a template may take for one conversation; real ones take milliseconds, for the longest rows too."""
+
 _CHECKED_ROWS = 4
 _HOPELESS_ROWS = 8
-_REFUSALS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+_REFUSALS = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+)
 
 
 @dataclass
@@ -50,19 +62,33 @@ class TemplateRenderer:
         # By template and whether the prompt is asked for; None where the long way has to be taken.
         self._compiled: dict[tuple[str, bool], Any] = {}
         self._trials: dict[str, _Trial] = {}
+        self._limit = TimeLimit(RENDER_S)
+        self._checked: set[str] = set()
+        self._ended: ModelError | None = None
 
     def template(self, example: Example) -> str | None:
         """The template that transformers picks for the row (one for tools may differ), None where there is none.
 
         Raises:
-            ModelError: there are several, and none is meant for the row.
+            ModelError: there are several, and none is meant for the row; or it computes powers.
         """
+        if self._ended is not None:
+            # Whoever goes on after the first row would wait as long for each of the others.
+            raise self._ended
         if getattr(self._tokenizer, "chat_template", None) is None:
             return None
         try:
-            return str(self._tokenizer.get_chat_template(tools=_tools(example)))
+            template = str(self._tokenizer.get_chat_template(tools=_tools(example)))
         except ValueError as error:
             raise ModelError("the tokenizer has no usable chat template", found=str(error)[:200]) from None
+        if template not in self._checked:
+            if _computes_powers(template):
+                raise ModelError(
+                    "the chat template computes a power of a number, which may take for ever and is not run",
+                    fix="use the template of the model's publisher",
+                )
+            self._checked.add(template)
+        return template
 
     def render(
         self,
@@ -82,13 +108,16 @@ class TemplateRenderer:
             date: what the template takes for now.
 
         Raises:
-            ModelError: the template is not valid Jinja.
+            ModelError: the template is not valid Jinja, or does not end within `RENDER_S`.
             RowError: the template refuses the turns, or fails on them.
         """
         from jinja2.exceptions import TemplateError, TemplateSyntaxError
 
         try:
-            return self._text(messages, _tools(example), prompt, dated_template(template, date))
+            with self._limit:
+                return self._text(messages, _tools(example), prompt, dated_template(template, date))
+        except OutOfTime:
+            raise self._endless(example) from None
         except TemplateSyntaxError as error:
             raise ModelError(f"the chat template is not valid Jinja ({error})") from None
         except TemplateError as error:
@@ -124,7 +153,10 @@ class TemplateRenderer:
         if trial.template is None:
             return None
         try:
-            found = trial.template.render(_conversation(example.messages), **self._names())
+            with self._limit:
+                found = trial.template.render(_conversation(example.messages), **self._names())
+        except OutOfTime:
+            raise self._endless(example) from None
         except (TemplateError, LooksFurtherError, *_REFUSALS):
             # What the template has against the row, the long way says better.
             trial.misses += 1
@@ -138,6 +170,15 @@ class TemplateRenderer:
             trial.template = None
             return None
         return found
+
+    def _endless(self, example: Example) -> ModelError:
+        self._ended = ModelError(
+            "the chat template does not come to an end",
+            where=f"row {example.position + 1}",
+            found=f"still rendering after {self._limit.seconds:.0f} s",
+            fix="use the template of the model's publisher",
+        )
+        return self._ended
 
     def _turnwise(self, template: str) -> TurnwiseTemplate | None:
         from jinja2.exceptions import TemplateError
@@ -200,6 +241,20 @@ def _is_plain(messages: Sequence[Message], tools: list[dict[str, Any]] | None) -
 
 def _conversation(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return [{"role": turn.role, "content": turn.content, **(turn.extra or {})} for turn in messages]
+
+
+def _computes_powers(template: str) -> bool:
+    # Nothing ends a power of large numbers, which Python computes in one step: the compiler would, for constants.
+    from jinja2 import Environment, nodes
+    from jinja2.exceptions import TemplateError
+
+    if "**" not in template:
+        return False
+    try:
+        tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(without_generation_tags(template))
+    except TemplateError:
+        return False  # The compiler refuses it with its own words.
+    return next(tree.find_all(nodes.Pow), None) is not None
 
 
 def _compile(tokenizer: PreTrainedTokenizerBase, template: str) -> Any:

@@ -33,7 +33,8 @@ from gradian.types import Finding, Severity
 _PREFIX = "base_model.model."
 # These initialisations rewrite the base weights, so the saved A and B mean nothing without that step.
 _REWRITES_BASE = ("pissa", "olora", "corda", "loftq")
-_NOT_SETTINGS = {"peft_type", "auto_mapping", "runtime_config"}
+# The last names a module, which PEFT imports, 0.18 whatever module it is.
+_NOT_SETTINGS = {"peft_type", "auto_mapping", "runtime_config", "megatron_core"}
 _LORA_TENSOR = re.compile(r"^(?P<module>.+?)\.lora_(?:A|B|embedding_A|embedding_B|magnitude_vector)\b")
 
 
@@ -155,9 +156,11 @@ def _peft_config(raw: Mapping[str, Any], folder: Path) -> tuple[Any, list[Findin
     settings = {key: raw[key] for key in raw if key in known - _NOT_SETTINGS and key not in strange}
     try:
         config = LoraConfig(**settings)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - a faulty setting raises many kinds, all meaning this
         raise AdapterError(
-            "PEFT refuses the configuration", where=str(folder / ADAPTER_CONFIG), found=str(error)
+            "PEFT refuses the configuration",
+            where=str(folder / ADAPTER_CONFIG),
+            found=str(error) or type(error).__name__,
         ) from None
     config.inference_mode = True
     return config, findings
@@ -281,11 +284,11 @@ def attach_adapter(base: Any, adapter_path: str) -> Attached:
             # PEFT 0.21 reads an attribute that transformers 5.24 deprecates.
             warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)
             model = PeftModelForCausalLM(base, config)
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # noqa: BLE001 - as above
         raise AdapterError(
             "PEFT cannot put the adapter on this base model",
             where=str(folder),
-            found=(str(error).splitlines() or [""])[0],
+            found=(str(error).splitlines() or [type(error).__name__])[0],
             fix="check that the base model is the one the adapter was trained on",
         ) from None
     try:

@@ -8,8 +8,11 @@ character by character, and only its backtick pairs become code spans.
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import groupby
+from os import PathLike, fspath
+from typing import Any
 
 EXCERPT = 200
 """Longest excerpt, in characters as shown."""
@@ -65,6 +68,12 @@ def _shown(char: str) -> str:
     if code <= 0xFF:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def visible_path(path: PathLike[str] | str) -> str:
+    """Return a path for one line of its own: as it is, double spaces included, if all of it can be seen."""
+    text = fspath(path)
+    return text if all(map(is_visible, text)) else visible(text, None)
 
 
 def shown_in_place(text: str) -> str:
@@ -129,6 +138,12 @@ def _words(text: str) -> list[tuple[bool, str]]:
 def _escaped(text: str) -> str:
     escaped = _ACTIVE.sub(r"\\\1", text)
     return "".join(_ENTITIES.get(char, char) for char in escaped)
+
+
+def ascii_json(value: Any) -> str:
+    """Return `value` as indented JSON of visible ASCII characters alone."""
+    # DEL is the one control character that the encoder leaves as it is.
+    return json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
 
 
 def fenced(text: str, info: str = "") -> str:

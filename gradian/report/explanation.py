@@ -38,19 +38,19 @@ class ExplainedToken(Part):
 class ExplainedExample(Part):
     """What each part of one training row did to one eval item."""
 
-    id: str
+    id: SafeText
     row: int
     """0-based row of the data set."""
     prompt: SafeText
-    item: str
+    item: SafeText
     item_prompt: SafeText
     expected: SafeText
     said: SafeText | None
     """What the tuned model answers; null under a metric that generates nothing."""
     regressed: bool
     """Whether the item got worse. If it did not, the query is the expected answer alone."""
-    engine: str
-    query_signal: str
+    engine: SafeText
+    query_signal: SafeText
     score: Number
     """The row's score on the item: the sum of its sentences'."""
     spans: tuple[ExplainedSpan, ...]

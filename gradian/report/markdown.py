@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 
-from gradian.report.escape import fenced, markdown_cell, markdown_code, markdown_prose
+from gradian.report.escape import ascii_json, fenced, markdown_cell, markdown_code, markdown_prose
 from gradian.report.model import Capability, Cluster, Engines, Excerpt, Item, Report, ReportedFinding
 from gradian.types import Severity
 
@@ -222,13 +221,12 @@ def _skipped(report: Report) -> str:
 
 
 def _provenance(report: Report) -> str:
-    manifest = json.dumps(report.provenance, indent=2, ensure_ascii=True, allow_nan=False)
     return "\n\n".join(
         [
             "## Provenance",
             "Every number above follows from this. If a number changed between two runs, a field here did too."
             f" Gradian {report.gradian_version}.",
-            fenced(manifest, "json"),
+            fenced(ascii_json(report.provenance), "json"),
         ]
     )
 

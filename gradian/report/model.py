@@ -83,7 +83,7 @@ class Capability(Part):
     """How the capability changed between the base model and the tuned one."""
 
     name: Text
-    metric: str
+    metric: Text
     base: Number
     tuned: Number
     delta: Number
@@ -101,14 +101,14 @@ class Capability(Part):
     """Items that the base model fails too."""
     mean_margin: Number = None
     """Mean preference of the base model for the wanted answer over the tuned model's, regressed items, in nats."""
-    query_signal: str = "contrastive"
+    query_signal: Text = "contrastive"
     """What the query gradient was in the end."""
 
 
 class Excerpt(Part):
     """One training row, shortened to one visible line each way."""
 
-    id: str
+    id: Text
     prompt: Text
     target: Text
 
@@ -134,7 +134,7 @@ class Cluster(Part):
 class ScoredExample(Part):
     """One training row. Positive score: it reinforced the capability; negative: it degraded it."""
 
-    id: str
+    id: Text
     row: int
     """0-based row of the data set."""
     cluster: Text
@@ -148,14 +148,14 @@ class ScoredExample(Part):
 class HarmfulExample(Part):
     """A training row's score on one eval item."""
 
-    id: str
+    id: Text
     score: Number
 
 
 class Item(Part):
     """One eval item, what both models said, and which training rows hurt it."""
 
-    id: str
+    id: Text
     prompt: Text
     expected: Text
     base_answer: Text | None
@@ -172,11 +172,11 @@ class Item(Part):
 class ReportedFinding(Part):
     """One thing that a check or the verdict has to say."""
 
-    id: str
+    id: Text
     severity: Severity
     title: Text
     evidence: Text
-    example_ids: tuple[str, ...]
+    example_ids: tuple[Text, ...]
     fix: Text
     figures: Data
 
@@ -197,8 +197,8 @@ class ReportedFinding(Part):
 class Engines(Part):
     """Which engines scored the rows, and how far the rankings agree."""
 
-    primary: str
-    cross_check: str | None = None
+    primary: Text
+    cross_check: Text | None = None
     spearman: Number = None
     """Rank correlation of the two engines' scores."""
     relative_spearman: Number = None
@@ -210,7 +210,7 @@ class Engines(Part):
 class Skipped(Part):
     """Something that was not done, and why."""
 
-    id: str
+    id: Text
     reason: Text
 
 
@@ -218,7 +218,7 @@ class Report(Part):
     """What Gradian has to say about one run."""
 
     schema_version: int = SCHEMA_VERSION
-    gradian_version: str
+    gradian_version: Text
     diagnosed: bool
     """False when the scores must not be read as a diagnosis: no eval set, or no regression beyond noise."""
     summary: Annotated[tuple[Text, ...], Field(min_length=1)]

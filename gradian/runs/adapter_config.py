@@ -26,6 +26,7 @@ LORA_VARIANTS = frozenset(
         "alora_invocation_tokens",
         "arrow_config",
         "kasa_config",
+        "megatron_config",
         "monteclora_config",
         "use_bdlora",
         "use_qalora",

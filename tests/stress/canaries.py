@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 60.0
+SECONDS = 45.0
 """Longest that one command may take, however hostile its input."""
 DONE, USER_ERROR = 0, 2
 
@@ -121,18 +121,17 @@ def pickles(case: Case) -> dict[str, bytes]:
         "OBJ": b"(cos\nmkdir\nS'" + text + b"'\no.",
         "getattr": b"cbuiltins\ngetattr\n(cos\nsys\nS'modules'\ntR.",
         "import": b"cantigravity\nfly\n.",
-        "dotted": b"\x80\x04\x8c\x02os\x8c\x0cpath.os.mkdir\x93\x8c"
-        + bytes([len(text)])
-        + text
-        + b"\x85R."
+        "dotted": b"\x80\x04\x8c\x02os\x8c\x0cpath.os.mkdir\x93\x8c" + bytes([len(text)]) + text + b"\x85R."
         if len(text) < 256
         else b"",
-        "python 2": b"c__builtin__\neval\n(S'__import__(\"os\").mkdir(\"" + text + b"\")'\ntR.",
+        "python 2": b'c__builtin__\neval\n(S\'__import__("os").mkdir("' + text + b"\")'\ntR.",
         "PERSID": b"Pos.mkdir\n.",
         "EXT1": b"\x80\x02\x82\x01.",
         "runpy": b"crunpy\n_run_code\n(S'" + case.code.replace("\n", ";").encode() + b"'\n}tR.",
         "codecs": b"c_codecs\nencode\n(S'" + text + b"'\nS'evil'\ntR.",
-        "numpy loads": b"cnumpy.testing._private.utils\nrunstring\n(S'import os;os.mkdir(\"" + text + b"\")'\n}tR.",
+        "numpy loads": b"cnumpy.testing._private.utils\nrunstring\n(S'import os;os.mkdir(\""
+        + text
+        + b"\")'\n}tR.",
         "torch": b"ctorch.hub\nload\n(S'evil/evil'\nS'x'\ntR.",
     }
     return {name: data for name, data in made.items() if data}
@@ -176,12 +175,21 @@ def _pickle_slots() -> Iterator[Slot]:
     for how in pickles(example):
         yield f"training_args.bin: {how}", _arguments(how, pack=False)
         yield f"training_args.bin, zipped: {how}", _arguments(how, pack=True)
-    states = ("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state.pth", "random_states_0.pkl", "pytorch_model.bin")
+    states = (
+        "optimizer.pt",
+        "scheduler.pt",
+        "scaler.pt",
+        "rng_state.pth",
+        "random_states_0.pkl",
+        "pytorch_model.bin",
+    )
     for name in states:
         yield f"run/{name}", _pickled_file(f"run/{name}", f"run/checkpoint-10/{name}")
     yield (
         "pickles with the data",
-        _pickled_file("data/train.pkl", "data/cache.joblib", "data/train.jsonl.pkl", "data/state.pt", "cwd/gradian.pkl"),
+        _pickled_file(
+            "data/train.pkl", "data/cache.joblib", "data/train.jsonl.pkl", "data/state.pt", "cwd/gradian.pkl"
+        ),
     )
 
     def object_array(case: Case) -> None:
@@ -247,7 +255,13 @@ def _yaml_slots() -> Iterator[Slot]:
             if where == "config":
                 case.config.write_text(case.config.read_text() + f"seed: {value}\n")
             elif where == "folder":
-                for name in ("config.yaml", "axolotl.yml", "llamafactory.yaml", "training_args.yaml", "args.yaml"):
+                for name in (
+                    "config.yaml",
+                    "axolotl.yml",
+                    "llamafactory.yaml",
+                    "training_args.yaml",
+                    "args.yaml",
+                ):
                     (case.run / name).write_text(text)
                 (case.folder / "axolotl.yaml").write_text(text)
             else:
@@ -356,7 +370,12 @@ def _template_slots() -> Iterator[Slot]:
         (folder / "tool_use.jinja").write_text(TEMPLATES[3].format(trace=case.trace))
         case.edit_json(case.base / "chat_template.json", chat_template=TEMPLATES[3].format(trace=case.trace))
         tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
-        rows = [{"messages": [{"role": "user", "content": "a?"}, {"role": "assistant", "content": "b"}], "tools": tools}]
+        rows = [
+            {
+                "messages": [{"role": "user", "content": "a?"}, {"role": "assistant", "content": "b"}],
+                "tools": tools,
+            }
+        ]
         with case.train.open("a") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
 
@@ -367,7 +386,10 @@ def _template_slots() -> Iterator[Slot]:
             for text in TEMPLATES[:8]:
                 value = text.format(trace=case.trace)
                 call = {"function": {"name": value, "arguments": value}}
-                turns = [{"role": "user", "content": value}, {"role": "assistant", "content": value, "x": value}]
+                turns = [
+                    {"role": "user", "content": value},
+                    {"role": "assistant", "content": value, "x": value},
+                ]
                 file.write(json.dumps({"messages": turns, "tools": [call], "system": value}) + "\n")
                 file.write(json.dumps({"prompt": value, "completion": value, "cluster_id": value}) + "\n")
 
@@ -401,7 +423,9 @@ def _auto_map(where: str) -> Plant:
         if where == "known":
             case.edit_json(case.base / "config.json", auto_map=maps)
         elif where == "unknown":
-            case.edit_json(case.base / "config.json", auto_map=maps, model_type="evil", architectures=["EvilForCausalLM"])
+            case.edit_json(
+                case.base / "config.json", auto_map=maps, model_type="evil", architectures=["EvilForCausalLM"]
+            )
         elif where == "tokenizer":
             case.edit_json(
                 case.base / "tokenizer_config.json", auto_map=maps, tokenizer_class="EvilTokenizer"
@@ -448,7 +472,14 @@ def _code_slots() -> Iterator[Slot]:
         "megatron_core names a module of Python's",
         _settings(adapter, megatron_config={"x": 1}, megatron_core="antigravity"),
     )
-    for key in ("eva_config", "corda_config", "loftq_config", "lora_ga_config", "monteclora_config", "arrow_config"):
+    for key in (
+        "eva_config",
+        "corda_config",
+        "loftq_config",
+        "lora_ga_config",
+        "monteclora_config",
+        "arrow_config",
+    ):
         yield f"adapter {key}", _settings(adapter, **{key: {"evil": "evil_module"}})
     for value in ("eva", "loftq", "pissa", "gaussian", "orthogonal", "evil_module", "lora_ga"):
         yield f"init_lora_weights {value}", _settings(adapter, init_lora_weights=value)
@@ -459,15 +490,41 @@ def _code_slots() -> Iterator[Slot]:
     yield "adapter regular expression", _settings(adapter, target_modules="__class__|.*(?P<x>a)")
     yield "attention kernel from the Hub", _settings(config, _attn_implementation="evil/evil:mod")
     yield "attention kernel from the Hub, newer name", _settings(config, attn_implementation="evil/evil")
-    yield "experts kernel from the Hub", _settings(config, experts_implementation="evil/evil", use_kernels=True)
+    yield (
+        "experts kernel from the Hub",
+        _settings(config, experts_implementation="evil/evil", use_kernels=True),
+    )
     yield "kernel_config", _settings(config, kernel_config={"RMSNorm": "evil/evil:RMSNorm"})
     yield "dtype names an attribute", _settings(config, dtype="load", torch_dtype="load")
     yield "hidden_act names a module", _settings(config, hidden_act="evil_module.evil")
-    yield "custom_pipelines", _settings(config, custom_pipelines={"text": {"impl": "evil_module.E", "pt": ["AutoModel"]}})
-    for method in ("bitsandbytes", "gptq", "awq", "aqlm", "torchao", "compressed-tensors", "quanto", "hqq", "fp8", "evil"):
+    yield (
+        "custom_pipelines",
+        _settings(config, custom_pipelines={"text": {"impl": "evil_module.E", "pt": ["AutoModel"]}}),
+    )
+    for method in (
+        "bitsandbytes",
+        "gptq",
+        "awq",
+        "aqlm",
+        "torchao",
+        "compressed-tensors",
+        "quanto",
+        "hqq",
+        "fp8",
+        "evil",
+    ):
         yield (
             f"quantization_config {method}",
-            _settings(config, quantization_config={"quant_method": method, "load_in_4bit": True, "bits": 4, "quant_type": "int4_weight_only", "modules_to_not_convert": ["x"]}),
+            _settings(
+                config,
+                quantization_config={
+                    "quant_method": method,
+                    "load_in_4bit": True,
+                    "bits": 4,
+                    "quant_type": "int4_weight_only",
+                    "modules_to_not_convert": ["x"],
+                },
+            ),
         )
     yield (
         "generation_config runs code of its own",
@@ -492,18 +549,73 @@ def _code_slots() -> Iterator[Slot]:
 
     tokenizer = "base/tokenizer_config.json"
     yield "tokenizer_class names a module", _settings(tokenizer, tokenizer_class="evil_module.Evil")
-    yield "processor_class", _settings(tokenizer, processor_class="evil_module.Evil", auto_map={"AutoProcessor": "evil_module.Evil"})
-    yield "tokenizer_file outside", _settings(tokenizer, tokenizer_file="/etc/passwd", vocab_file="../../etc/passwd")
-    yield "extra_special_tokens", _settings(tokenizer, extra_special_tokens={"__class__": "x", "chat_template": "y"})
-    yield "model_specific attributes", _settings(tokenizer, __class__="x", apply_chat_template="evil", backend="evil")
+    yield (
+        "processor_class",
+        _settings(
+            tokenizer, processor_class="evil_module.Evil", auto_map={"AutoProcessor": "evil_module.Evil"}
+        ),
+    )
+    yield (
+        "tokenizer_file outside",
+        _settings(tokenizer, tokenizer_file="/etc/passwd", vocab_file="../../etc/passwd"),
+    )
+    yield (
+        "extra_special_tokens",
+        _settings(tokenizer, extra_special_tokens={"__class__": "x", "chat_template": "y"}),
+    )
+    yield (
+        "model_specific attributes",
+        _settings(tokenizer, __class__="x", apply_chat_template="evil", backend="evil"),
+    )
 
 
 def _python_files(case: Case) -> None:
     names = (
-        *("json", "torch", "transformers", "numpy", "yaml", "typing", "sitecustomize", "usercustomize", "conftest"),
-        *("gradian", "peft", "safetensors", "rich", "typer", "click", "jinja2", "pydantic", "sklearn", "scipy"),
-        *("setup", "__init__", "__main__", "train", "dataset", "data", "run", "base", "adapter", "loading_script"),
-        *("sentence_transformers", "pyarrow", "datasets", "kernels", "triton", "bitsandbytes", "xxhash", "evil_module"),
+        *(
+            "json",
+            "torch",
+            "transformers",
+            "numpy",
+            "yaml",
+            "typing",
+            "sitecustomize",
+            "usercustomize",
+            "conftest",
+        ),
+        *(
+            "gradian",
+            "peft",
+            "safetensors",
+            "rich",
+            "typer",
+            "click",
+            "jinja2",
+            "pydantic",
+            "sklearn",
+            "scipy",
+        ),
+        *(
+            "setup",
+            "__init__",
+            "__main__",
+            "train",
+            "dataset",
+            "data",
+            "run",
+            "base",
+            "adapter",
+            "loading_script",
+        ),
+        *(
+            "sentence_transformers",
+            "pyarrow",
+            "datasets",
+            "kernels",
+            "triton",
+            "bitsandbytes",
+            "xxhash",
+            "evil_module",
+        ),
     )
     for folder in case.untrusted:
         for name in names:
@@ -522,7 +634,9 @@ def _python_files(case: Case) -> None:
         for hook in ("post-checkout", "pre-commit", "post-index-change", "fsmonitor-watchman"):
             (hooks / hook).write_text(f"#!/bin/sh\nmkdir -p {case.trace}\n")
             (hooks / hook).chmod(0o755)
-        (folder / ".git" / "config").write_text(f"[core]\n\tfsmonitor = mkdir -p {case.trace}\n\tpager = mkdir -p {case.trace}\n")
+        (folder / ".git" / "config").write_text(
+            f"[core]\n\tfsmonitor = mkdir -p {case.trace}\n\tpager = mkdir -p {case.trace}\n"
+        )
         (folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
         for library in ("libc.so.6", "libgomp.so.1", "libcuda.so.1", "evil.so", "_native.so"):
             (folder / library).write_bytes(b"\x7fELF" + b"\0" * 60)
@@ -539,13 +653,23 @@ def _arrow_extension(case: Case) -> None:
         b"ARROW:extension:name": b"arrow.py_extension_type",
         b"ARROW:extension:metadata": bomb,
         b"pandas": b"{}",
-        b"huggingface": json.dumps({"info": {"features": {"prompt": {"_type": "evil_module.Evil"}}}}).encode(),
+        b"huggingface": json.dumps(
+            {"info": {"features": {"prompt": {"_type": "evil_module.Evil"}}}}
+        ).encode(),
     }
-    fields = [pa.field("prompt", pa.string(), metadata=marks), pa.field("completion", pa.string(), metadata=marks)]
+    fields = [
+        pa.field("prompt", pa.string(), metadata=marks),
+        pa.field("completion", pa.string(), metadata=marks),
+    ]
     table = pa.table([storage, storage], schema=pa.schema(fields, metadata=marks))
-    with pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+    with (
+        pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as sink,
+        pa.ipc.new_stream(sink, table.schema) as writer,
+    ):
         writer.write_table(table)
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+    (folder / "state.json").write_text(
+        json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]})
+    )
     (folder / "dataset_info.json").write_text(json.dumps({"builder_name": "evil_module"}))
     shutil.move(case.train, case.data / "other.jsonl")
     os.rename(folder, case.train)
@@ -597,9 +721,20 @@ def _metadata_format(name: str) -> Plant:
 def _python_values(case: Case) -> None:
     bomb = base64.b64encode(pickles(case)["exec, protocol 2"]).decode()
     rows = [
-        {"py/reduce": [{"py/function": "os.mkdir"}, {"py/tuple": [str(case.trace)]}], "prompt": "a", "completion": "b"},
-        {"prompt": {"__class__": "os.mkdir", "type": "text", "text": {"py/object": bomb}}, "completion": bomb},
-        {"__proto__": {"x": 1}, "__class__": "x", "messages": [{"role": "__class__", "content": "{0.__class__}"}]},
+        {
+            "py/reduce": [{"py/function": "os.mkdir"}, {"py/tuple": [str(case.trace)]}],
+            "prompt": "a",
+            "completion": "b",
+        },
+        {
+            "prompt": {"__class__": "os.mkdir", "type": "text", "text": {"py/object": bomb}},
+            "completion": bomb,
+        },
+        {
+            "__proto__": {"x": 1},
+            "__class__": "x",
+            "messages": [{"role": "__class__", "content": "{0.__class__}"}],
+        },
         {"prompt": "%(x)s %n {}", "completion": "${jndi:ldap://127.0.0.1/a}", "cluster": "$(mkdir x)`id`"},
         {"prompt": "=cmd|' /C calc'!A0", "completion": "@SUM(1)", "cluster_id": f"; mkdir {case.trace}"},
     ]
@@ -753,7 +888,11 @@ def prepare(folder: Path, source: Path, slot: str) -> Case:
     shutil.copytree(source / "adapter", case.run, dirs_exist_ok=True)
     shutil.copy(source / "train.jsonl", case.train)
     shutil.copy(source / "eval.jsonl", case.data)
-    state = {"global_step": 10, "max_steps": 20, "log_history": [{"step": 5, "loss": 1.0, "learning_rate": 1e-4}]}
+    state = {
+        "global_step": 10,
+        "max_steps": 20,
+        "log_history": [{"step": 5, "loss": 1.0, "learning_rate": 1e-4}],
+    }
     (case.checkpoint / "trainer_state.json").write_text(json.dumps(state))
     case.config.write_text(
         f"cache_dir: {folder / 'cache'}\nevaluation: {{metric: contains, max_new_tokens: 2, n_bootstrap: 200}}\n"
@@ -774,9 +913,13 @@ def main() -> None:
     """Plant every canary and print what came of it."""
     parser = argparse.ArgumentParser(prog="python -m tests.stress.canaries", description=__doc__)
     parser.add_argument("--only", default="", help="slots whose name this regular expression finds")
-    parser.add_argument("--source", type=Path, help="folder of a run that was made before (default: train one)")
+    parser.add_argument(
+        "--source", type=Path, help="folder of a run that was made before (default: train one)"
+    )
     parser.add_argument("--commands", nargs="+", default=["audit", "diagnose", "attribute"])
-    parser.add_argument("--part", nargs=2, type=int, default=(0, 1), metavar=("K", "N"), help="every Nth slot, from K")
+    parser.add_argument(
+        "--part", nargs=2, type=int, default=(0, 1), metavar=("K", "N"), help="every Nth slot, from K"
+    )
     parser.add_argument("--bombs", action="store_true", help="only the templates that would never end")
     chosen = parser.parse_args()
     planted = bombs() if chosen.bombs else slots()

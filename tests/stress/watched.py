@@ -45,6 +45,8 @@ DENIED = (
 )
 # The loader of modules may load compiled code; what comes out of it is judged as it is executed.
 IMPORTER = ("<frozen importlib._bootstrap_external>", "<frozen zipimport>")
+MEMORY = 12 << 30
+"""Bytes of address space of a forked command; torch alone maps some."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
@@ -127,7 +129,7 @@ def _serve(watch: Watch) -> None:
     import transformers  # noqa: F401
 
     import gradian.attribution
-    import gradian.diagnosis  # noqa: F401
+    import gradian.diagnosis
     import gradian.explanation  # noqa: F401
 
     torch.set_num_threads(1)
@@ -144,6 +146,7 @@ def _serve(watch: Watch) -> None:
 
 
 def _child(job: dict[str, Any]) -> None:
+    import resource
     import signal
     import traceback
 
@@ -151,7 +154,9 @@ def _child(job: dict[str, Any]) -> None:
     os.dup2(out, 1)
     os.dup2(out, 2)
     os.chdir(job["cwd"])
-    signal.alarm(int(job.get("seconds", 120)))
+    signal.alarm(int(job["seconds"]))
+    # What asks for all the memory there is gets an error in Python, and the machine stays usable.
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     code = 1
     try:
         sys.addaudithook(Watch(job["report"], job["untrusted"]))
@@ -159,7 +164,7 @@ def _child(job: dict[str, Any]) -> None:
         code = 0
     except SystemExit as exit_:
         code = exit_.code if isinstance(exit_.code, int) else 1
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - reported as the exit code
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -32,7 +32,7 @@ class DatasetRead(Part):
 class Setting(Part):
     """One setting that the run folder records."""
 
-    name: str
+    name: Text
     value: Value
     source: Text | None = None
     """File and key that it was read from."""
@@ -49,7 +49,7 @@ class RunRead(Part):
     """A run folder as it was read."""
 
     folder: Text
-    trainer: str
+    trainer: Text
     """`gradian`, `transformers`, `trl`, `axolotl`, `llamafactory`, `unsloth` or `unknown`."""
     checkpoint: Text | None
     """Folder that the trainer's state was read from; null when the root has it."""
@@ -93,9 +93,9 @@ class Inputs(Part):
 class SkippedPart(Part):
     """A check that could not run."""
 
-    id: str
+    id: Text
     reason: Text
-    missing: tuple[str, ...] = ()
+    missing: tuple[Text, ...] = ()
     """Flags that would enable it; empty where the inputs are there but do not say."""
 
 
@@ -103,12 +103,12 @@ class AuditReport(Part):
     """What the checks have to say about a dataset and a run."""
 
     schema_version: int = SCHEMA_VERSION
-    gradian_version: str
+    gradian_version: Text
     summary: Annotated[tuple[Text, ...], Field(min_length=1)]
     """Sentences, most important first, with `code` between backticks."""
     findings: tuple[ReportedFinding, ...]
     """Most severe first."""
-    passed: tuple[str, ...]
+    passed: tuple[Text, ...]
     """Checks that ran and found nothing."""
     skipped: tuple[SkippedPart, ...]
     notes: tuple[Text, ...] = ()

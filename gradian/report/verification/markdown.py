@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
-from gradian.report.escape import fenced, markdown_cell, markdown_code, markdown_prose
+from gradian.report.escape import ascii_json, fenced, markdown_cell, markdown_code, markdown_prose
 from gradian.report.markdown import LABEL, summary_list, table
 from gradian.report.verification.model import Change, Round, Verification, VerifiedItem
 
@@ -107,11 +106,10 @@ def _notes(verification: Verification) -> str:
 
 
 def _provenance(verification: Verification) -> str:
-    text = json.dumps(verification.provenance, indent=2, ensure_ascii=True, allow_nan=False)
     return "\n\n".join(
         [
             "## Provenance",
             f"Gradian {verification.gradian_version}.",
-            fenced(text, "json"),
+            fenced(ascii_json(verification.provenance), "json"),
         ]
     )

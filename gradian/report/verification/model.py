@@ -49,14 +49,14 @@ class Dropped(Part):
     n: int
     of: int
     """Rows of the dataset before."""
-    ids: tuple[str, ...]
+    ids: tuple[Text, ...]
 
 
 class Control(Part):
     """A retraining without as many other rows, drawn at random from those that were not accused."""
 
     round: Round
-    ids: tuple[str, ...]
+    ids: tuple[Text, ...]
     """The rows it left out."""
     gain: Change
     """Of the control over the first round."""
@@ -67,7 +67,7 @@ class Control(Part):
 class VerifiedItem(Part):
     """One eval item: what each model said to it."""
 
-    id: str
+    id: Text
     prompt: Text
     expected: Text
     base_answer: Text | None
@@ -86,14 +86,14 @@ class Verification(Part):
     """Whether a capability came back without the accused rows."""
 
     schema_version: int = SCHEMA_VERSION
-    gradian_version: str
+    gradian_version: Text
     outcome: Outcome
     """`recovered`: better than before beyond noise, and no regression left. `partly_recovered`: better, and still a
     regression. `not_recovered`: no better beyond noise."""
     summary: Annotated[tuple[Text, ...], Field(min_length=1)]
     """Sentences, most important first, with `code` between backticks."""
     capability: Text
-    metric: str
+    metric: Text
     ci_level: Number
     before: Round
     """With every row: the run that was attributed."""
