@@ -18,14 +18,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.stress.serving import Server
+
 SECONDS = 45.0
 """Longest that one command may take, however hostile its input."""
 DONE, USER_ERROR = 0, 2
@@ -796,70 +796,18 @@ class Outcome:
         return found
 
 
-@dataclass
-class Server:
-    """A process with everything imported, which forks for each command."""
-
-    folder: Path
-    started: Path = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.started = self.folder / "imports.jsonl"
-        self.started.touch()
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "HF_HOME": str(self.folder / "hf"),
-            "HF_HUB_OFFLINE": "0",
-            "TRANSFORMERS_OFFLINE": "0",
-            "OMP_NUM_THREADS": "1",
-            "COLUMNS": "100",
-            "NO_COLOR": "1",
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("watched.py")), str(self.started), "", "--serve"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-            cwd=self.folder,
-        )
-        assert self.process.stdout is not None
-        self.process.stdout.readline()
-
-    def run(self, case: Case, command: str) -> Outcome:
-        """Run `gradian COMMAND` over the case."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        report, output = case.folder / f"{command}.jsonl", case.folder / f"{command}.txt"
-        report.touch()
-        job = {
-            "argv": arguments(case, command),
-            "cwd": str(case.cwd),
-            "untrusted": [str(folder) for folder in case.untrusted],
-            "report": str(report),
-            "output": str(output),
-            "seconds": SECONDS,
-        }
-        started = time.monotonic()
-        self.process.stdin.write(json.dumps(job) + "\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
-        return Outcome(
-            case.slot,
-            command,
-            answer["code"],
-            time.monotonic() - started,
-            any(case.nest.iterdir()),
-            report.read_text().splitlines(),
-            output.read_text(errors="replace"),
-        )
-
-    def close(self) -> None:
-        """End the process."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+def observe(server: Server, case: Case, command: str) -> Outcome:
+    """Run `gradian COMMAND` over the case."""
+    answer = server.run(arguments(case, command), cwd=case.cwd, untrusted=case.untrusted, seconds=SECONDS)
+    return Outcome(
+        case.slot,
+        command,
+        answer.code,
+        answer.seconds,
+        any(case.nest.iterdir()),
+        list(answer.reported),
+        answer.output,
+    )
 
 
 def arguments(case: Case, command: str) -> list[str]:
@@ -936,13 +884,12 @@ def main() -> None:
             case = prepare(place, source, name)
             plant(case)
             for command in chosen.commands:
-                outcome = server.run(case, command)
+                outcome = observe(server, case, command)
                 outcomes.append(outcome)
                 for fault in outcome.faults:
                     print(f"FAULT {name} / {command}: {fault[:1500]}", file=sys.stderr, flush=True)
             shutil.rmtree(place)
-        server.close()
-        at_import = server.started.read_text().splitlines()
+        at_import = server.close()
     figures = {
         "slots": len(planted),
         "commands": len(outcomes),

@@ -201,9 +201,9 @@ TABLES = (
 TERMINAL = (
     "\x1b[31mred\x1b[0m",
     "\x1b[2J\x1b[H",
-    "\x1b[1A\x1b[2K",
+    "\x1b[3A\x1b[1K",
     "\x1b[?1049h",
-    "\x1b[?25l",
+    "\x1b[?7l",
     "\x1b[6n",
     "\x1b[c",
     "\x1b[5i",

@@ -45,7 +45,7 @@ DENIED = (
 )
 # The loader of modules may load compiled code; what comes out of it is judged as it is executed.
 IMPORTER = ("<frozen importlib._bootstrap_external>", "<frozen zipimport>")
-MEMORY = 12 << 30
+MEMORY = 8 << 30
 """Bytes of address space of a forked command; torch alone maps some."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
@@ -154,6 +154,7 @@ def _child(job: dict[str, Any]) -> None:
     os.dup2(out, 1)
     os.dup2(out, 2)
     os.chdir(job["cwd"])
+    os.environ.update(job["environment"])
     signal.alarm(int(job["seconds"]))
     # What asks for all the memory there is gets an error in Python, and the machine stays usable.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
