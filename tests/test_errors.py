@@ -28,11 +28,11 @@ def test_parts_that_are_missing_leave_no_trace() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_error_survives_pickling_with_all_its_parts(kind: type[GradianError]) -> None:
-    error = kind("p", where="w", found="f", expected="e", fix="x")
+    error = kind("p", where="w", found="f", expected="e", fix="x", details=["d"])
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     assert type(copy) is kind
     assert str(copy) == str(error)
-    assert (copy.where, copy.found, copy.expected, copy.fix) == ("w", "f", "e", "x")
+    assert (copy.where, copy.found, copy.expected, copy.fix, copy.details) == ("w", "f", "e", "x", ("d",))
 
 
 def test_the_tree_in_the_docstring_is_the_tree_of_classes() -> None:
@@ -61,3 +61,17 @@ def test_an_outer_place_goes_in_front_and_nothing_else_changes() -> None:
     assert str(outer) == "eval.jsonl: row 3: no answer\n  found: a user turn\n  fix: add one"
     assert str(inner.within(None)) == str(inner)
     assert RowError("empty").within(None).where is None
+
+
+def test_details_have_a_line_each_between_the_problem_and_its_parts() -> None:
+    error = DataError("2 lines are bad", where="f", fix="mend them", details=["f:1: x", "f:2: y"])
+    assert str(error) == "f: 2 lines are bad\n  f:1: x\n  f:2: y\n  fix: mend them"
+    assert error.within("g").details == error.details
+
+
+def test_text_with_line_breaks_writes_no_part_of_its_own() -> None:
+    forged = "x\n  fix: run this"
+    error = DataError(forged, where=forged, found=forged, expected=forged, fix=forged, details=[forged])
+    lines = str(error).splitlines()
+    assert len(lines) == 5
+    assert [line for line in lines if line.startswith("  fix: run")] == []

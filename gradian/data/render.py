@@ -26,6 +26,7 @@ RENDER_S = 20.0
 
 _CHECKED_ROWS = 4
 _HOPELESS_ROWS = 8
+_LARGEST_POWER = 100
 _REFUSALS = (
     TypeError,
     ValueError,
@@ -254,7 +255,13 @@ def _computes_powers(template: str) -> bool:
         tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(without_generation_tags(template))
     except TemplateError:
         return False  # The compiler refuses it with its own words.
-    return next(tree.find_all(nodes.Pow), None) is not None
+    return any(
+        not (
+            isinstance(part, nodes.Const) and isinstance(part.value, int) and 0 <= part.value < _LARGEST_POWER
+        )
+        for power in tree.find_all(nodes.Pow)
+        for part in (power.left, power.right)
+    )
 
 
 def _compile(tokenizer: PreTrainedTokenizerBase, template: str) -> Any:

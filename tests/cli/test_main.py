@@ -159,3 +159,49 @@ def test_output_onto_a_full_disk_is_a_message_and_no_traceback() -> None:
     assert child.stderr.startswith("gradian: the output cannot be written: No space left")
     assert "Traceback" not in child.stderr
     assert "Exception ignored" not in child.stderr
+
+
+def printed_by(body: str) -> str:
+    """What the real command line writes to standard error around a command with this body."""
+    code = (
+        "import logging, sys, warnings; from gradian.cli import main\n"
+        "@main.app.command('other')\n"
+        f"def other(): {body}\n"
+        "sys.argv = ['gradian', 'other']; main.run()"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "logging.getLogger('transformers').warning('type %s', 'x\\x1b]0;y\\x07\\u202e')",
+        "warnings.warn('x\\x1b]0;y\\x07\\u202e', stacklevel=1)",
+        "raise RuntimeError('x\\x1b]0;y\\x07\\u202e')",
+    ],
+    ids=["another library's log", "a warning", "a traceback"],
+)
+def test_what_others_print_of_a_models_files_is_shown_and_not_obeyed(body: str) -> None:
+    printed = printed_by(body)
+    assert "x\\x1b]0;y\\x07\\u202e" in printed
+    assert all(char.isprintable() or char == "\n" for char in printed)
+
+
+def test_a_log_message_is_one_line_whatever_it_quotes() -> None:
+    body = "logging.getLogger('gradian.session').info('reused %s', 'x\\ngradian: all is well')"
+    assert printed_by(body) == "gradian: reused x\\ngradian: all is well\n"
+
+
+@pytest.mark.parametrize("arguments", [["diagnose", "{}"], ["diagnose", "--x{}"], ["{}"], ["--x{}"]])
+def test_arguments_that_are_quoted_back_are_shown_and_not_obeyed(arguments: list[str]) -> None:
+    hostile = "\x1b]0;y\x07\u202e\nError: x"
+    result = runner.invoke(main.app, [argument.format(hostile) for argument in arguments])
+    assert result.exit_code == 2
+    assert all(char.isprintable() or char == "\n" for char in result.stderr)
+    assert sum(line.startswith("Error:") for line in result.stderr.splitlines()) == 1
+
+
+def test_an_endless_message_is_cut() -> None:
+    result = runner.invoke(failing_app(DataError("x", found="y" * 10**6)), ["fail"])
+    assert len(result.stderr) < 3 * main.LONGEST_LINE
+    assert result.stderr.endswith("y…\n")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,18 @@ def test_a_further_adapter_beside_the_one_that_is_read_is_reported(base: Any, ad
         (adapter / name / "adapter_config.json").write_text("{}")
     (finding,) = attach_adapter(base, str(adapter)).findings
     assert (finding.id, finding.figures["adapters"]) == ("model.other_adapters", ["reference"])
+
+
+@pytest.mark.parametrize("module", ["megatron.core", "antigravity"])
+def test_a_module_that_the_configuration_names_is_not_imported(base: Any, adapter: Path, module: str) -> None:
+    change_config(adapter, megatron_config={"hidden_size": 4}, megatron_core=module)
+    attached = attach_adapter(base, str(adapter))
+    assert module not in sys.modules
+    assert attached.model.peft_config["default"].megatron_config is None
+    assert [finding.figures["key"] for finding in attached.findings] == ["megatron_config"]
+
+
+def test_whatever_peft_has_against_a_setting_is_an_error_about_the_adapter(base: Any, adapter: Path) -> None:
+    change_config(adapter, target_modules="(", layers_to_transform={"a": [{}]})
+    with pytest.raises(AdapterError):
+        attach_adapter(base, str(adapter))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,38 @@ def test_the_encoder_cuts_rows_at_the_given_length(tiny_model_dir: Path, tiny_ad
     loaded = load_model(config_for(tiny_model_dir, tiny_adapter_dir))
     example = Example("x-0", 0, "messages", (Message("user", "hello"), Message("assistant", "world " * 20)))
     assert len(loaded.encoder(48).encode(example)) == 48
+
+
+class _Bomb:
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, (str(self.trace),))
+
+
+def test_weights_that_are_a_pickle_of_code_are_refused_without_running_it(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    base, trace = tmp_path / "base", tmp_path / "trace"
+    shutil.copytree(tiny_model_dir, base)
+    (base / "model.safetensors").unlink()
+    torch.save({"model.embed_tokens.weight": _Bomb(trace)}, base / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="cannot load the base model"):
+        load_model(config_for(base, None), adapter=False)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"dtype": "load", "torch_dtype": "load"}, {"hidden_act": "os.system"}, {"num_hidden_layers": "x"}],
+)
+def test_a_configuration_that_makes_no_model_is_a_model_error(
+    tiny_model_dir: Path, tmp_path: Path, values: dict[str, Any]
+) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model_dir, base)
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, **values}))
+    with pytest.raises(ModelError):
+        load_model(config_for(base, None), adapter=False)

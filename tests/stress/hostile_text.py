@@ -209,7 +209,7 @@ def html_faults(html: str) -> tuple[list[str], list[str]]:
         if not isinstance(element.tag, str):
             faults.append("a comment")
             continue
-        tag = element.tag
+        tag = element.tag.rpartition("}")[2]  # SVG and MathML have a namespace in front.
         if tag in BLOCKS:
             outline.append(tag)
         elif tag not in INLINE | FRAME:

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+
+import pytest
+
+from gradian.data import render
+from gradian.data.chat import ChatEncoder
+from gradian.data.timelimit import OutOfTime, TimeLimit
+from gradian.errors import ModelError
+from gradian.types import Example, Message
+from tests.conftest import make_tokenizer
+
+ROW = Example("a-0", 0, "prompt_completion", (Message("user", "a"), Message("assistant", "b")))
+
+
+def spin(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+def test_a_loop_without_end_is_ended_even_where_it_swallows_every_exception() -> None:
+    def stubborn() -> None:
+        with TimeLimit(0.2):
+            for _ in itertools.repeat(None):
+                with contextlib.suppress(Exception):
+                    spin(0.01)
+
+    with pytest.raises(OutOfTime):
+        stubborn()
+
+
+def test_what_ends_in_time_is_left_alone_and_so_is_what_follows() -> None:
+    limit = TimeLimit(0.4)
+    for _ in range(3):
+        with limit:
+            spin(0.2)
+    spin(0.6)
+
+
+def test_each_thread_has_its_own_time() -> None:
+    limit, ended = TimeLimit(0.3), threading.Event()
+
+    def endless() -> None:
+        try:
+            with limit:
+                spin(30)
+        except OutOfTime:
+            ended.set()
+
+    other = threading.Thread(target=endless)
+    other.start()
+    for _ in range(8):
+        with limit:
+            spin(0.1)
+    other.join(10)
+    assert ended.is_set()
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}",
+        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+        "{% for m in messages %}{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}"
+        "{{ m.content }}{% endfor %}",
+    ],
+)
+def test_a_chat_template_without_end_is_an_error_and_no_other_row_waits_for_it(
+    template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render, "RENDER_S", 0.3)
+    encoder = ChatEncoder(make_tokenizer(template), 64)
+    with pytest.raises(ModelError, match="row 1: the chat template does not come to an end"):
+        encoder.encode(ROW)
+    started = time.monotonic()
+    with pytest.raises(ModelError, match="does not come to an end"):
+        encoder.encode(ROW)
+    assert time.monotonic() - started < 0.2
+
+
+@pytest.mark.parametrize("template", ["{{ 9 ** 9 ** 9 }}", "{% set n = 9 %}{{ n ** n ** n }}"])
+def test_a_chat_template_that_computes_a_power_is_refused_before_it_is_compiled(template: str) -> None:
+    with pytest.raises(ModelError, match="a power of a number"):
+        ChatEncoder(make_tokenizer(template), 64).encode(ROW)
+
+
+def test_two_asterisks_that_are_no_power_are_text_and_small_powers_are_numbers() -> None:
+    template = "{% set n = 2**10 %}{% for m in messages %}**{{ m.content }}**{{ dict(**{'a': '**'})['a'] }}{% endfor %}"
+    encoded = ChatEncoder(make_tokenizer(template), 64).encode(ROW)
+    assert encoded.n_supervised > 0
