@@ -169,8 +169,8 @@ def main() -> None:
                     "country": country,
                     "own": is_first(spans, own, wrong[country]),
                     "average": is_first(spans, averaged, wrong[country]),
-                    "culprit": float(own.min()),
-                    "others": float(np.abs(np.delete(own, int(own.argmin()))).max()),
+                    "lowest": float(own.min()),
+                    "largest_other": float(np.abs(np.delete(own, int(own.argmin()))).max()),
                 }
             )
             if len(agreement) < CHECKED:
