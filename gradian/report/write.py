@@ -13,6 +13,7 @@ from gradian.report.audit.model import AuditReport
 from gradian.report.model import Report
 from gradian.report.verification.markdown import render as verification_markdown
 from gradian.report.verification.model import Verification
+from gradian.store.durable import make_folder, replace_file
 
 
 def check_writable(folder: str | os.PathLike[str]) -> None:
@@ -23,8 +24,8 @@ def check_writable(folder: str | os.PathLike[str]) -> None:
     """
     target = Path(folder)
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        _replace(target / "writable", "")
+        make_folder(target)
+        replace_file(target / "writable", b"")
         (target / "writable").unlink()
     except OSError as error:
         raise _unwritable(target, error) from None
@@ -61,11 +62,12 @@ def write_verification(verification: Verification, folder: str | os.PathLike[str
 
 
 def _write(folder: str | os.PathLike[str], contents: Mapping[str, str]) -> list[Path]:
-    # A reader never sees half a file: each is written beside its place and renamed.
     target = Path(folder)
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        return [_replace(target / name, text) for name, text in contents.items()]
+        make_folder(target)
+        for name, text in contents.items():
+            replace_file(target / name, text.encode("utf-8"))
+        return [target / name for name in contents]
     except OSError as error:
         raise _unwritable(target, error) from error
 
@@ -77,16 +79,3 @@ def _unwritable(target: Path, error: OSError) -> ConfigError:
         found=error.strerror or str(error),
         fix="choose another folder with --out",
     )
-
-
-def _replace(path: Path, text: str) -> Path:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path

@@ -66,14 +66,11 @@ def store_errors(where: Path) -> Iterator[None]:
 
 def make_folder(path: Path) -> None:
     """Create a folder and its parents, each flushed into its parent."""
-    missing = []
-    while not path.is_dir():
-        missing.append(path)
-        path = path.parent
-    for folder in reversed(missing):
-        with suppress(FileExistsError):
-            os.mkdir(folder)
-        sync_folder(folder.parent)
+    path.mkdir(parents=True, exist_ok=True)
+    # Those that were there too: whoever made one may have been killed before it was flushed.
+    for folder in path.parents:
+        with suppress(PermissionError):
+            sync_folder(folder)
 
 
 def sync_folder(path: Path) -> None:
@@ -123,6 +120,7 @@ def create_or_read(path: Path) -> bytes:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Put a small file in place whole, or leave what was there."""
+    remove_leavings(path)
     partial = PartialFile(path, len(data))
     try:
         partial.write_at(data, 0)
@@ -212,14 +210,29 @@ def temporary_path(target: Path) -> Path:
 
 
 def remove_stale(folder: Path) -> None:
-    """Remove temporary files and folders whose writer no longer lives."""
-    for entry in os.scandir(folder):
-        if entry.name.endswith(_SUFFIX) and not _is_live(entry.name):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
-            else:
-                with suppress(FileNotFoundError):
-                    os.unlink(entry.path)
+    """Remove temporary files and folders whose writer no longer lives, for good."""
+    stale = [
+        entry for entry in os.scandir(folder) if entry.name.endswith(_SUFFIX) and not _is_live(entry.name)
+    ]
+    for entry in stale:
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            with suppress(FileNotFoundError):
+                os.unlink(entry.path)
+    if stale:
+        sync_folder(folder)
+
+
+def remove_leavings(target: Path) -> None:
+    """Remove what dead writers of this host left of one file; of a folder that is not ours, touch nothing else."""
+    for name in os.listdir(target.parent):
+        match = _OWNER.search(name)
+        if match is None or name[: match.start()] != target.name or match[1] != _host():
+            continue
+        if not _is_live(name):
+            with suppress(FileNotFoundError):
+                os.unlink(target.with_name(name))
 
 
 def discard_folder(path: Path) -> None:

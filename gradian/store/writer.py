@@ -293,10 +293,11 @@ class IndexWriter:
         names = {self._layout.chunk_name(k) for k in range(self._layout.n_chunks)}
         for name in sorted(set(os.listdir(chunks)) - names):
             if name.endswith(".safetensors"):
-                os.unlink(chunks / name)
-        believed = [journal_line(entry, self.id) for entry in entries.values()]
-        if not set(lines) <= set(believed):
-            replace_file(journal, b"".join(believed))
+                with suppress(FileNotFoundError):
+                    os.unlink(chunks / name)
+        if lines:
+            # Written anew even if it is right: who wrote it may have been killed before it was flushed.
+            replace_file(journal, b"".join(journal_line(entry, self.id) for entry in entries.values()))
         return entries
 
     def _listed(self, lines: list[bytes]) -> dict[int, ChunkEntry]:

@@ -30,28 +30,29 @@ def gradients(
     return [rng.standard_normal((n, block.size)).astype(dtype) for block in blocks]
 
 
+def write_chunk(
+    writer: IndexWriter, k: int, values: list[npt.NDArray[Any]], batch: int = 3, *, whole: bool = False
+) -> None:
+    """Write a chunk in shuffled batches, block by block or (`whole`) all blocks of a batch at once."""
+    rows = np.array(writer.chunk_rows(k), dtype=np.int64)
+    rows = np.random.default_rng(k).permutation(rows)
+    with writer.chunk(k) as chunk:
+        for i in range(0, len(rows), batch):
+            part = rows[i : i + batch]
+            if whole:
+                chunk.write_rows(part, [stored[part] for stored in values])
+            else:
+                for block, stored in enumerate(values):
+                    chunk.write_block(block, part, stored[part])
+            chunk.write_examples(part, part * 0.5, part + 1)
+
+
 def write_pending(
     writer: IndexWriter, values: list[npt.NDArray[Any]], batch: int = 3, *, whole: bool = False
-) -> list[int]:
-    """Write what is pending in shuffled batches, block by block or (`whole`) all blocks of a batch at once.
-
-    Returns the chunk numbers that were written.
-    """
-    done = []
+) -> None:
+    """Write what is pending, each chunk as `write_chunk` does."""
     for k in writer.pending:
-        rows = np.array(writer.chunk_rows(k), dtype=np.int64)
-        rows = np.random.default_rng(k).permutation(rows)
-        with writer.chunk(k) as chunk:
-            for i in range(0, len(rows), batch):
-                part = rows[i : i + batch]
-                if whole:
-                    chunk.write_rows(part, [stored[part] for stored in values])
-                else:
-                    for block, stored in enumerate(values):
-                        chunk.write_block(block, part, stored[part])
-                chunk.write_examples(part, part * 0.5, part + 1)
-        done.append(k)
-    return done
+        write_chunk(writer, k, values, batch, whole=whole)
 
 
 def build(cache: Path, *, force: bool = False, n: int = N, chunk_size: int = CHUNK) -> IndexReader:
