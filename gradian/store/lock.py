@@ -1,22 +1,72 @@
-"""One writer for an index: a file lock beside its folder.
+"""One writer at a time: an advisory lock on a file beside what is written.
 
 The lock saves work; it is not what keeps an index right. On a file system whose locks do nothing two writers
-write the same bytes under names of their own and rename them into place.
+write the same bytes under names of their own and rename them into place. So where the system has no locks there
+is none: a marker file in its place would outlive a killed process, and everybody would wait for the dead.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import os
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from gradian.errors import IndexLockedError
 from gradian.store.durable import store_errors
 
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
+_HELD = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES})
+_POLL_SECONDS = 0.05
+
+
+@contextmanager
+def file_lock(path: Path, wait_seconds: float, on_wait: Callable[[], None] | None = None) -> Iterator[bool]:
+    """Hold the lock of a file, which is made and stays; gives whether another process had it first.
+
+    Args:
+        path: the lock file.
+        wait_seconds: longest wait for another process.
+        on_wait: called once when there is something to wait for.
+
+    Raises:
+        TimeoutError: the other process was not done in time.
+        OSError: the file cannot be made.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        waited = not _taken(fd)
+        if waited:
+            if on_wait:
+                on_wait()
+            end = time.monotonic() + wait_seconds
+            while not _taken(fd):
+                if time.monotonic() >= end:
+                    raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), str(path))
+                time.sleep(_POLL_SECONDS)
+        try:
+            yield waited
+        finally:
+            # A process that was forked meanwhile has the descriptor too: closing ours would not do.
+            with suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)
+    finally:
+        os.close(fd)
+
+
+def _taken(fd: int) -> bool:
+    """Whether the lock is ours now, or the file system has none."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _HELD:
+            return False
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
 
 
 @contextmanager
@@ -34,34 +84,20 @@ def index_lock(
         IndexLockedError: the other writer was not done in time.
         StoreError: the lock file cannot be made.
     """
-    lock = FileLock(f"{folder}.lock")
-    waited = False
-    held = True
-    with store_errors(folder):
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            waited = True
-        except NotImplementedError:
-            held = False
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-            held = False
-        if waited:
-            if on_message:
-                on_message(f"another process is writing index {folder.name}: waiting for it")
+
+    def waiting() -> None:
+        if on_message:
+            on_message(f"another process is writing index {folder.name}: waiting for it")
+
+    with ExitStack() as held:
+        with store_errors(folder):
             try:
-                lock.acquire(timeout=wait_seconds)
-            except Timeout:
+                waited = held.enter_context(file_lock(Path(f"{folder}.lock"), wait_seconds, waiting))
+            except TimeoutError:
                 raise IndexLockedError(
                     "another process is still writing this index",
                     where=str(folder),
                     found=f"its lock held for {wait_seconds:g} s",
                     fix="wait for that process or end it, then run the same command again",
                 ) from None
-    try:
         yield waited
-    finally:
-        if held:
-            lock.release()

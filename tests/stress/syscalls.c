@@ -33,8 +33,9 @@ enum Kind {
   kLook = 512,
 };
 
-// What happens at the chosen call. A torn write puts half of its bytes down.
-enum Action { kNothing, kFail, kDie, kDieAfter, kDieTorn, kShort };
+// What happens at the chosen call. A torn write puts half of its bytes down; a delay is drawn, the error its limit
+// in microseconds.
+enum Action { kNothing, kFail, kDie, kDieAfter, kDieTorn, kShort, kDelay };
 
 enum { kPath = 4200 };
 
@@ -114,6 +115,12 @@ static enum Action met(enum Kind kind, const char* path) {
   int none = 0;
   atomic_compare_exchange_strong(&hit_kind, &none, (int)kind);
   if (chosen_action == kDie) kill(getpid(), SIGKILL);
+  if (chosen_action == kDelay) {
+    static _Thread_local unsigned seed;
+    if (seed == 0) seed = (unsigned)getpid();
+    usleep((unsigned)(rand_r(&seed) % chosen_error));
+    return kNothing;
+  }
   return (enum Action)chosen_action;
 }
 

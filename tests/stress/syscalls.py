@@ -49,6 +49,7 @@ class Action(IntEnum):
     DIE_AFTER = 3
     DIE_TORN = 4
     SHORT = 5
+    DELAY = 6
 
 
 @dataclass
@@ -149,7 +150,7 @@ def faults(
         root: the folder whose calls count; absolute.
         step: 1 is the first call; 0 only counts.
         action: what happens.
-        number: the errno of FAIL.
+        number: the errno of FAIL; the longest DELAY in microseconds.
         persistent: later calls meet it too.
         kinds: which calls count.
     """
