@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gradian.errors import CorruptIndexError, IncompleteIndexError
+from gradian.errors import CorruptIndexError, IncompleteIndexError, StoreError
 from gradian.store.durable import discard_folder, store_errors
 from gradian.store.format import is_index_id
 from gradian.store.lock import index_lock
@@ -30,7 +30,7 @@ def find_index(cache_dir: str | Path, id: str) -> IndexReader | None:
         StoreError: it cannot be read.
     """
     path = index_path(cache_dir, id)
-    if not path.is_dir():
+    if not _is_there(path):
         return None
     try:
         reader = IndexReader.open(path)
@@ -55,7 +55,19 @@ def remove_index(cache_dir: str | Path, id: str, wait_seconds: float = 60.0) -> 
         StoreError: the cache cannot be written.
     """
     path = index_path(cache_dir, id)
-    if not path.exists():
+    if not _is_there(path):
         return
     with index_lock(path, wait_seconds), store_errors(path):
         discard_folder(path)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise StoreError(
+            "the cache cannot be read",
+            where=str(path.parent),
+            found=error.strerror,
+            fix="give a cache_dir that can be read",
+        ) from error

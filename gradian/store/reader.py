@@ -106,7 +106,7 @@ class IndexReader:
         folder = _open_folder(path)
         try:
             data = _read_small(folder, MANIFEST_FILE, path / MANIFEST_FILE, MAX_MANIFEST_BYTES)
-            if data is None and not (path / JOURNAL_FILE).exists():
+            if data is None and not _is_there(folder, JOURNAL_FILE, path / JOURNAL_FILE):
                 # A build that has committed nothing looks like this too.
                 raise IncompleteIndexError(
                     "there is no index in this folder",
@@ -386,7 +386,7 @@ def _identity(found: os.stat_result) -> tuple[int, int, int]:
 def _open_folder(path: Path) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(
             "there is no index here",
             where=str(path),
@@ -394,6 +394,8 @@ def _open_folder(path: Path) -> int:
             expected="an index folder, such as .gradian/index/<id>",
             fix="build one with gradian index",
         ) from error
+    except OSError as error:
+        raise StoreError("the index cannot be read", where=str(path), found=error.strerror) from error
 
 
 def _open_inside(folder: int, name: str, where: Path, kind: int = 0) -> int:
@@ -406,10 +408,25 @@ def _open_inside(folder: int, name: str, where: Path, kind: int = 0) -> int:
         if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
             raise _corrupt(where, "it is a link or not of the right kind") from None
         raise StoreError("the index cannot be read", where=str(where), found=error.strerror) from error
-    if not kind and not stat.S_ISREG(os.fstat(fd).st_mode):
+    try:
+        with _read_errors(where):
+            regular = stat.S_ISREG(os.fstat(fd).st_mode)
+        if not kind and not regular:
+            raise _corrupt(where, "it is not a regular file")
+    except BaseException:
         os.close(fd)
-        raise _corrupt(where, "it is not a regular file")
+        raise
     return fd
+
+
+def _is_there(folder: int, name: str, where: Path) -> bool:
+    """Whether a folder has such an entry, of whatever kind."""
+    with _read_errors(where):
+        try:
+            os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+    return True
 
 
 def _read_small(folder: int, name: str, where: Path, limit: int) -> bytes | None:
@@ -417,8 +434,7 @@ def _read_small(folder: int, name: str, where: Path, limit: int) -> bytes | None
     try:
         fd = _open_inside(folder, name, where)
     except CorruptIndexError:
-        with suppress(FileNotFoundError):
-            os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if _is_there(folder, name, where):
             raise
         return None
     try:

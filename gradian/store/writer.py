@@ -199,9 +199,9 @@ class IndexWriter:
         """
         if self._whole is None:
             # Locks may do nothing on this file system: what another process finished stands.
-            other = _find_same(self.path.parents[1], self._layout) if self._already_whole() else None
-            if other is not None:
-                with store_errors(self.path):
+            with store_errors(self.path):
+                other = _find_same(self.path.parents[1], self._layout) if self._already_whole() else None
+                if other is not None:
                     self._settle_journal(other.manifest)
             self._whole = other or self._finish(info or {})
         return self._whole

@@ -65,6 +65,21 @@ def test_the_work_of_the_living_is_kept_and_that_of_the_dead_removed(tmp_path: P
     assert os.listdir(tmp_path) == []
 
 
+def test_a_file_that_is_replaced_loses_the_leavings_of_its_dead_writers_and_no_other_file(
+    tmp_path: Path,
+) -> None:
+    host = temporary_path(tmp_path / "x").name.split(".")[1].split("-")[0]
+    dead, alive = f"{host}-999999999-0-00000000.partial", PartialFile(tmp_path / "file", 0)
+    others = {"other." + dead, "file.partial", "film.partial", "file.00000000-1-0-00000000.partial"}
+    for name in ("file." + dead, *others):
+        (tmp_path / name).touch()
+    replace_file(tmp_path / "file", b"new")
+    left = set(os.listdir(tmp_path))
+    alive.discard()
+    assert left - set(os.listdir(tmp_path)) != set()
+    assert set(os.listdir(tmp_path)) == {"file", *others}
+
+
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL])
 def test_space_is_written_where_it_cannot_be_allocated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int

@@ -25,7 +25,6 @@ from gradian.store.gram_cache import (
 from gradian.store.reader import IndexReader
 from gradian.store.writer import open_writer
 from tests.store.building import BLOCKS, CHUNK, N, build, digests, gradients, write_pending
-from tests.store.killing import at_step
 
 ROOT = Path(__file__).resolve().parents[2]
 Compute = Callable[[int], npt.NDArray[np.float32]]
@@ -192,34 +191,6 @@ def test_beside_an_index_that_is_gone_nothing_is_made(cache: Path) -> None:
     with pytest.raises(StoreError):
         write(reader)
     assert not reader.path.exists()
-
-
-class _Death(BaseException):
-    pass
-
-
-def test_a_build_that_dies_at_any_step_leaves_nothing_that_is_believed_wrongly(cache: Path) -> None:
-    def die(name: str) -> None:
-        raise _Death
-
-    reader = build(cache)
-    step = 0
-    while True:
-        step += 1
-        for name in (GRAM_FILE, CHECKSUM_FILE):
-            (reader.path / DERIVED_FOLDER / name).unlink(missing_ok=True)
-        try:
-            with at_step(step, die):
-                write(reader)
-        except _Death:
-            if (found := find_gram(reader, lambda message: None)) is not None:
-                assert np.array_equal(found.block(1), computing()(1))
-            write(reader)
-            expect_good(reader)
-            assert sorted(os.listdir(reader.path / DERIVED_FOLDER)) == [CHECKSUM_FILE, GRAM_FILE]
-        else:
-            break
-    assert step > 15
 
 
 def test_without_space_nothing_is_computed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import resource
 import subprocess
@@ -39,7 +38,6 @@ from tests.store.building import (
     memory_folder,
     write_pending,
 )
-from tests.store.killing import at_step
 
 on_both = pytest.mark.usefixtures("implementation")
 
@@ -239,6 +237,23 @@ def test_only_chunks_that_are_whole_and_listed_survive_an_interruption(
     assert digests(cache / "cut") == digests(cache / "whole")
 
 
+def test_what_a_killed_build_may_have_left_unflushed_is_flushed_before_it_is_built_upon(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = _interrupted(cache) / "journal.jsonl"
+    flushed: set[int] = set()
+    fsync = os.fsync
+
+    def noting(fd: int) -> None:
+        flushed.add(os.fstat(fd).st_ino)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    assert _pending(cache) == (2,)
+    folders = (cache.parent, cache, cache / "index", journal.parent)
+    assert {path.stat().st_ino for path in (*folders, journal)} <= flushed
+
+
 def test_another_chunk_size_starts_anew_and_leaves_no_old_chunk(cache: Path) -> None:
     _interrupted(cache / "cut")
     build(cache / "cut", chunk_size=6)
@@ -402,42 +417,6 @@ def test_the_space_of_a_chunk_is_taken_before_its_first_row(cache: Path) -> None
         assert partial.name.endswith(".partial")
         assert partial.stat().st_blocks * 512 >= partial.stat().st_size >= 1_600_000
         raise KeyboardInterrupt
-
-
-@on_both
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-@pytest.mark.parametrize("once", [True, False])
-def test_a_failure_at_any_step_is_a_typed_error_and_the_build_resumes(
-    cache: Path, number: int, once: bool
-) -> None:
-    build(cache / "whole")
-    wanted = digests(cache / "whole")
-
-    for step in range(1, 1000, 4 + number % 3):
-        failed: list[str] = []
-
-        def fail(name: str, failed: list[str] = failed) -> None:
-            if not once or not failed:
-                failed.append(name)
-                raise OSError(number, os.strerror(number))
-
-        target = cache / f"{step}"
-        target.mkdir()
-        raised: StoreError | None = None
-        with at_step(step, fail):
-            try:
-                build(target)
-            except StoreError as error:
-                raised = error
-        # Opening a file for reading takes no space, so that failure is not about space.
-        if raised and number != errno.EIO and failed[0] != "open":
-            assert isinstance(raised, DiskSpaceError), failed
-        if not failed:
-            break
-        build(target)
-        assert digests(target) == wanted, (step, failed)
-    else:
-        pytest.fail("the build never got through")
 
 
 def test_a_second_process_waits_a_bounded_time_and_says_so(cache: Path) -> None:

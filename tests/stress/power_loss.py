@@ -147,7 +147,7 @@ class Trial:
             self.figures.stuck.append(f"{where}: {error}")
         if self._files(cache) != self.wanted:
             self.figures.stuck.append(where)
-        if computed.value > (0 if finished else self.scene.total_chunks - flushed):
+        if computed.value > (0 if finished else max(0, self.scene.total_chunks - flushed)):
             self.figures.lost.append(where)
         shutil.rmtree(cache)
 
@@ -170,12 +170,12 @@ def _fingerprint(tree: Tree, *more: object) -> bytes:
     return state.digest()
 
 
-def play(scenes: list[str], draws: int, stride: int) -> dict[str, Figures]:
+def play(scenes: list[str], draws: int, stride: int, models: tuple[bool, ...]) -> dict[str, Figures]:
     """All of it; the figures by name."""
     found: dict[str, Figures] = {}
     with tempfile.TemporaryDirectory(prefix="gradian-power-", dir=memory_folder()) as base:
         for name in scenes:
-            for split in (False, True):
+            for split in models:
                 folder = Path(base) / f"{len(found)}"
                 folder.mkdir()
                 trial = Trial(SCENES[name], folder, draws, split_renames=split)
@@ -199,9 +199,15 @@ def main() -> None:
     parser.add_argument("--scenes", nargs="+", choices=SCENES, default=list(SCENES), metavar="NAME")
     parser.add_argument("--draws", type=int, default=20, help="drawn states after each operation")
     parser.add_argument("--stride", type=int, default=1, help="steps from one kill to the next")
+    parser.add_argument("--atomic-renames", action="store_true", help="try no renames that are half there")
     arguments = parser.parse_args()
     syscalls.stand_between("tests.stress.power_loss")
-    found = play(arguments.scenes, arguments.draws, arguments.stride)
+    found = play(
+        arguments.scenes,
+        arguments.draws,
+        arguments.stride,
+        (False,) if arguments.atomic_renames else (False, True),
+    )
     print(json.dumps({name: asdict(figures) for name, figures in found.items()}, indent=1))
     raise SystemExit(0 if all(figures.is_good for figures in found.values()) else 1)
 

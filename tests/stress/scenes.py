@@ -14,11 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from gradian.errors import ConfigError, GradianError, StoreError
+from gradian.report import jsonfile
+from gradian.report.audit import markdown
+from gradian.report.write import write_audit
 from gradian.store.cache import index_path
 from gradian.store.format import index_id
 from gradian.store.gram_cache import find_gram, write_gram
 from gradian.store.reader import IndexReader
 from gradian.store.writer import open_writer
+from tests.report.audit.samples import faulty
 from tests.store.building import BLOCKS, CHUNK, INPUTS, N, build, gradients, write_chunk
 
 N_CHUNKS = -(-N // CHUNK)
@@ -145,25 +149,14 @@ def _stale_gram(cache: Path) -> None:
 OLD = b"old"
 
 
-def _old_report(folder: Path) -> None:
-    _new_report()  # What it imports, the processes to come need not import again.
-    for name in ("report.json", "report.md"):
-        (folder / name).write_bytes(OLD)
-
-
 def _new_report() -> Mapping[str, bytes]:
-    from gradian.report import jsonfile, markdown
-    from tests.report import samples
-
-    report = samples.poisoned()
-    return {"report.json": jsonfile.render(report).encode(), "report.md": markdown.render(report).encode()}
+    report = faulty()
+    return {"audit.json": jsonfile.render(report).encode(), "audit.md": markdown.render(report).encode()}
 
 
-def _write_report(folder: Path) -> None:
-    from gradian.report.write import write_report
-    from tests.report import samples
-
-    write_report(samples.poisoned(), folder)
+def _old_report(folder: Path) -> None:
+    for name in _new_report():
+        (folder / name).write_bytes(OLD)
 
 
 def _report_is_sound(folder: Path) -> bool:
@@ -190,5 +183,5 @@ SCENES: Mapping[str, Scene] = {
         total_chunks=N_CHUNKS,
     ),
     "gram": Scene(_write_gram, _gram_is_sound, _stale_gram),
-    "report": Scene(_write_report, _report_is_sound, _old_report, ConfigError),
+    "report": Scene(lambda folder: write_audit(faulty(), folder), _report_is_sound, _old_report, ConfigError),
 }

@@ -115,13 +115,20 @@ def library() -> Path:
     return target
 
 
+def environment() -> dict[str, str]:
+    """The variables of a process that has the library in front; one thread, so that it can fork."""
+    wanted, loaded = str(library()), os.environ.get("LD_PRELOAD", "")
+    return {
+        "LD_PRELOAD": loaded if wanted in loaded else f"{wanted} {loaded}".strip(),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
 def stand_between(module: str) -> None:
     """Run `python -m module` with the same arguments again, the library loaded first; then return."""
-    wanted = str(library())
-    loaded = os.environ.get("LD_PRELOAD", "")
-    if wanted not in loaded:
-        environment = {**os.environ, "LD_PRELOAD": f"{wanted} {loaded}".strip(), "OMP_NUM_THREADS": "1"}
-        os.execve(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]], environment)
+    if environment()["LD_PRELOAD"] != os.environ.get("LD_PRELOAD"):
+        arguments = [sys.executable, "-m", module, *sys.argv[1:]]
+        os.execve(sys.executable, arguments, {**os.environ, **environment()})
 
 
 def _loaded() -> ctypes.CDLL:
