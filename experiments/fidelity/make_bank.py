@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock
 
 from experiments.fidelity.bank import Bank, Record, open_bank
 from experiments.fidelity.dataset import BenchData, DatasetSettings, bench_data, question_example
@@ -50,6 +49,7 @@ from gradian.model.load import load_model
 from gradian.progress import NullProgress
 from gradian.session import Session
 from gradian.store.durable import append_line, create_or_read, make_folder, replace_file
+from gradian.store.lock import file_lock
 
 FOLDER = Path(__file__).with_name("bank")
 TRAIN, ADAPTER, SECONDS = "train.jsonl", "adapter", "seconds.jsonl"
@@ -319,7 +319,7 @@ def main() -> None:
     # The order of a sum depends on the number of threads.
     torch.set_num_threads(1)
     make_folder(arguments.work)
-    with FileLock(arguments.work / ".make_bank.lock", timeout=0):
+    with file_lock(arguments.work / ".make_bank.lock", wait_seconds=0):
         say = partial(print, flush=True)
         maker = BankMaker(arguments.bank, arguments.work, demo_model(), BankSettings(), say)
         maker.make(arguments.subsets)

@@ -74,7 +74,7 @@ def explain(
     if out is not None:
         from gradian.report import jsonfile
         from gradian.report.escape import visible_path
-        from gradian.store.durable import replace_file
+        from gradian.report.write import write_figures
 
-        replace_file(out, jsonfile.render(explained).encode("utf-8"))
+        write_figures(jsonfile.render(explained), out)
         typer.echo(f"figures: {visible_path(out)}")

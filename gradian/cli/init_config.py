@@ -28,11 +28,11 @@ def init_config(
     """
     from gradian.config.starter import starter_yaml
     from gradian.report.escape import visible_path
+    from gradian.store.durable import create_file
 
     text = starter_yaml(base_model)
     try:
-        with out.open("x", encoding="utf-8") as file:
-            file.write(text)
+        create_file(out, text.encode("utf-8"))
     except FileExistsError:
         raise ConfigError(
             "the file is there already and is left as it is",

@@ -39,6 +39,7 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 LONGEST_LINE = 2000
 """Characters of a message's line that are printed; a setting may be as long as its file."""
+_FAILING_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class _Group(TyperGroup):
@@ -63,7 +64,7 @@ class _Group(TyperGroup):
             _drop_output()
             raise typer.Exit(BROKEN_PIPE) from None
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if error.errno not in _FAILING_DISK:
                 raise
             _drop_output()
             _say(f"the output cannot be written: {error.strerror}")

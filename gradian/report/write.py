@@ -61,6 +61,19 @@ def write_verification(verification: Verification, folder: str | os.PathLike[str
     )
 
 
+def write_figures(text: str, path: Path) -> None:
+    """Write a JSON text to a file of the user's choice, creating its folder.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        make_folder(path.parent)
+        replace_file(path, text.encode("utf-8"))
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
 def _write(folder: str | os.PathLike[str], contents: Mapping[str, str]) -> list[Path]:
     target = Path(folder)
     try:
@@ -77,5 +90,5 @@ def _unwritable(target: Path, error: OSError) -> ConfigError:
         "the report cannot be written",
         where=str(target),
         found=error.strerror or str(error),
-        fix="choose another folder with --out",
+        fix="free space, or choose another place with --out",
     )

@@ -27,6 +27,7 @@ _OWNER = re.compile(r"\.([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}\.partial$")
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+_CANNOT_LINK = frozenset({errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK})
 _ZEROS = bytes(1 << 20)
 
 # Temporary names that this very process is writing now.
@@ -130,6 +131,22 @@ def replace_file(path: Path, data: bytes) -> None:
         raise
 
 
+def create_file(path: Path, data: bytes) -> None:
+    """Put a small new file in place whole, or not at all.
+
+    Raises:
+        FileExistsError: there is one.
+    """
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    partial = PartialFile(path, len(data))
+    try:
+        partial.write_at(data, 0)
+        partial.commit(new=True)
+    finally:
+        partial.discard()
+
+
 class PartialFile:
     """A file under a temporary name, with its space allocated.
 
@@ -164,10 +181,24 @@ class PartialFile:
         """Checksum of what the file holds now."""
         return checksum_file(self._fd)
 
-    def commit(self) -> None:
-        """Flush, rename to the target, flush the rename."""
+    def commit(self, *, new: bool = False) -> None:
+        """Flush, rename to the target, flush the rename.
+
+        Args:
+            new: leave a file that has the name meanwhile alone, where the file system can (FileExistsError).
+        """
         os.fsync(self._fd)
         self._close()
+        if new:
+            try:
+                os.link(self._path, self.target)
+            except OSError as error:
+                if error.errno not in _CANNOT_LINK:
+                    raise
+            else:
+                self.discard()
+                sync_folder(self.target.parent)
+                return
         os.rename(self._path, self.target)
         _active.discard(self._path.name)
         sync_folder(self.target.parent)

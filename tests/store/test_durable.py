@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradian.store import durable
-from gradian.store.durable import PartialFile, remove_stale, replace_file, temporary_path
+from gradian.store.durable import PartialFile, create_file, remove_stale, replace_file, temporary_path
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -78,6 +78,26 @@ def test_a_file_that_is_replaced_loses_the_leavings_of_its_dead_writers_and_no_o
     alive.discard()
     assert left - set(os.listdir(tmp_path)) != set()
     assert set(os.listdir(tmp_path)) == {"file", *others}
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_new_file_is_whole_or_not_there_and_never_in_place_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "no")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    create_file(tmp_path / "file", b"first")
+    with pytest.raises(FileExistsError):
+        create_file(tmp_path / "file", b"second")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", lambda fd, data, offset: refuse(tmp_path, tmp_path))
+        with pytest.raises(OSError, match="no"):
+            create_file(tmp_path / "other", b"third")
+    assert (tmp_path / "file").read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL])

@@ -423,7 +423,7 @@ def test_a_second_process_waits_a_bounded_time_and_says_so(cache: Path) -> None:
     path = index_path(cache, index_id(INPUTS))
     path.parent.mkdir(parents=True)
     script = (
-        "import sys, time; from filelock import FileLock; lock = FileLock(sys.argv[1]); lock.acquire();"
+        "import fcntl, sys, time; lock = open(sys.argv[1], 'w'); fcntl.flock(lock, fcntl.LOCK_EX);"
         "print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen(

@@ -218,7 +218,7 @@ def read_only(folder: Path) -> ReadOnly:
         cache.mkdir()
         prepare(cache)
         before = digests(cache)
-        _judge(figures, name, served, _answer(folder, partial(_as_nobody, attempt, cache)))
+        _judge(figures, name, served, _answer(folder, partial(as_nobody, partial(attempt, cache))))
         if "closed" not in name and _mounted_read_only(cache):
             try:
                 _judge(figures, f"{name}, mounted", served, _answer(folder, partial(attempt, cache)))
@@ -258,12 +258,13 @@ def _answer(folder: Path, attempt: Callable[[], None]) -> str:
     return said.read_text()
 
 
-def _as_nobody(attempt: Callable[[Path], None], cache: Path) -> None:
+def as_nobody(attempt: Callable[[], None]) -> None:
+    """Do something as a user to whom nothing belongs, where this process may become one."""
     if os.getuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)
         os.setuid(NOBODY)
-    attempt(cache)
+    attempt()
 
 
 def _mounted_read_only(cache: Path) -> bool:

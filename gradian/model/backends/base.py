@@ -12,12 +12,12 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from filelock import FileLock, Timeout
+from safetensors import SafetensorError
 
 from gradian.config.required import required
 from gradian.config.schema import Config
@@ -30,7 +30,8 @@ from gradian.model.load import resolve_device, resolve_dtype
 from gradian.progress import NullProgress, Progress
 from gradian.registry import Registry
 from gradian.runs.gradian_run import RUN_FILE, GradianRun, RunCheckpoint, RunDataset, read_run
-from gradian.store.durable import replace_file, sync_folder
+from gradian.store.durable import make_folder, replace_file, sync_folder
+from gradian.store.lock import file_lock
 from gradian.types import EncodedExample
 
 log = logging.getLogger(__name__)
@@ -262,18 +263,32 @@ def _short(value: Any) -> str:
 
 @contextmanager
 def _lock(out: Path) -> Iterator[None]:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(out.with_name(f".{out.name}.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise RunError(
-            "another process is training into this folder", where=str(out), fix="wait for it to end"
-        ) from None
+    with _writing(out), ExitStack() as held:
+        make_folder(out.parent)
+        try:
+            held.enter_context(file_lock(out.with_name(f".{out.name}.lock"), wait_seconds=0))
+        except TimeoutError:
+            raise RunError(
+                "another process is training into this folder", where=str(out), fix="wait for it to end"
+            ) from None
+        yield
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Name the place when the disk refuses, whichever library was writing."""
     try:
         yield
-    finally:
-        lock.release()
+    except (OSError, SafetensorError) as error:
+        refused = error.errno is not None if isinstance(error, OSError) else "I/O error" in str(error)
+        if not refused or isinstance(error, ConnectionError):
+            raise
+        raise RunError(
+            "the run cannot be written",
+            where=str(out),
+            found=getattr(error, "strerror", None) or str(error),
+            fix="free space, or choose another output folder with --out; the training begins again",
+        ) from error
 
 
 def _work_folder(out: Path) -> Path:
