@@ -8,7 +8,7 @@ from gradian.errors import ConfigError
 from gradian.report import jsonfile, markdown
 from gradian.report.audit import markdown as audit_markdown
 from gradian.report.verification import markdown as verification_markdown
-from gradian.report.write import write_audit, write_report, write_verification
+from gradian.report.write import write_audit, write_figures, write_report, write_verification
 
 from . import samples
 from .audit.samples import faulty
@@ -72,3 +72,11 @@ def test_a_verification_is_written_under_its_own_names(tmp_path: Path) -> None:
     assert [path.name for path in paths] == ["verify.json", "verify.md"]
     assert paths[0].read_bytes() == jsonfile.render(recovered()).encode()
     assert paths[1].read_bytes() == verification_markdown.render(recovered()).encode()
+
+
+def test_figures_go_into_a_folder_that_is_made_and_what_keeps_them_out_is_named(tmp_path: Path) -> None:
+    write_figures("{}", tmp_path / "new" / "figures.json")
+    assert (tmp_path / "new" / "figures.json").read_text() == "{}"
+    with pytest.raises(ConfigError, match="cannot be written") as caught:
+        write_figures("{}", tmp_path / "new")
+    assert caught.value.where == str(tmp_path / "new")

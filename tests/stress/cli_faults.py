@@ -100,24 +100,24 @@ COMMANDS: Mapping[str, Command] = {
 }
 
 
-def make_project(folder: Path) -> Path:
-    """A tiny model that lost answers, its data, and a configuration that writes below `folder/work`."""
+_WITHOUT_MODEL = {"init-config", "diagnose"}
+
+
+def make_project(project: Path, work: Path) -> None:
+    """A tiny model that lost answers, its data, and a configuration that writes below `work`."""
     from tests.conftest import make_tokenizer
     from tests.integration.poisoned import make_poisoned_run
 
-    project = folder / "project"
-    project.mkdir()
     run = make_poisoned_run(project, make_tokenizer())
     (project / "gradian.yaml").write_text(
         f"base_model: {run.base}\nadapter_path: {run.adapter}\ndataset: {run.train}\neval_dataset: {run.eval}\n"
-        f"cache_dir: {folder / 'work' / 'cache'}\ngrads: {{chunk_size: 8}}\nengine: {{gram: always}}\n"
+        f"cache_dir: {work / 'cache'}\ngrads: {{chunk_size: 8}}\nengine: {{gram: always}}\n"
         "evaluation: {metric: contains, max_new_tokens: 4}\n"
         "train: {r: 2, num_train_epochs: 1, per_device_train_batch_size: 8, max_seq_length: 64}\n",
         encoding="utf-8",
     )
     text = (project / "gradian.yaml").read_text(encoding="utf-8")
     (project / "other.yaml").write_text(f"{text}seed: 1\n", encoding="utf-8")
-    return project
 
 
 def gradian(arguments: list[str], said: Path) -> int:
@@ -167,7 +167,9 @@ class Trial:
             self.figures.wrong.append(f"{where}: exit code {status}: {text[-600:]}")
         elif status == 0 and self._result() != self.wanted:
             self.figures.wrong.append(f"{where}: exit code 0 without all of the work: {text[-600:]}")
-        elif status == 2 and self._run(self.command) != 0:
+        elif self._result() == self.wanted:
+            pass  # All of it was there when the call failed.
+        elif self._run(self.command) != 0:
             self.figures.wrong.append(f"{where}: run again: {self.said.read_text(errors='replace')[-600:]}")
         elif self._result() != self.wanted:
             self.figures.wrong.append(f"{where}: run again, it ended otherwise")
@@ -241,15 +243,14 @@ def _exit_with(arguments: list[str], said: Path) -> None:
     os._exit(gradian(arguments, said))
 
 
-def _import_what_commands_import() -> None:
-    """Once here, and not again in every child."""
-    for name in (
-        "gradian.api",
-        "gradian.model.backends.hf",
-        "gradian.clustering.cluster",
-        "gradian.cli.main",
-    ):
-        importlib.import_module(name)
+_IMPORTED = (
+    "gradian.cli.main",
+    "gradian.api",
+    "gradian.diagnosis",
+    "gradian.report.audit.terminal",
+    "scipy.sparse",
+)
+_IMPORTED_WITH_MODEL = ("gradian.model.backends.hf", "gradian.clustering.cluster", "gradian.attribution")
 
 
 def play(commands: list[str], tries: int) -> dict[str, Figures]:
@@ -258,10 +259,18 @@ def play(commands: list[str], tries: int) -> dict[str, Figures]:
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gradian-cli-", dir=memory_folder()) as base:
         folder = Path(base)
-        # In a child: a process that forks must not have computed anything itself.
-        assert in_child(partial(make_project, folder)) == 0
-        _import_what_commands_import()
         project = folder / "project"
+        project.mkdir()
+        if set(commands) <= _WITHOUT_MODEL:
+            (project / "train.jsonl").write_text('{"prompt": "a", "completion": "b"}\n' * 3)
+        else:
+            # In a child: a process that forks must not have computed anything itself.
+            assert in_child(partial(make_project, project, folder / "work")) == 0
+            for name in _IMPORTED_WITH_MODEL:
+                importlib.import_module(name)
+        # Once here, and not again in every child.
+        for name in _IMPORTED:
+            importlib.import_module(name)
         for name in commands:
             trial = Trial(name, project, folder)
             stride = max(1, trial.figures.steps * 6 // tries)
@@ -271,7 +280,7 @@ def play(commands: list[str], tries: int) -> dict[str, Figures]:
                     first = 1 + (2 * kind + persistent) * stride // 6
                     for step in range(first, trial.figures.steps + 1, stride):
                         trial.fail(number, step, persistent=persistent)
-            print(f"{time.monotonic() - start:.0f} s: {name}", file=sys.stderr)
+            print(f"{time.monotonic() - start:.0f} s: {name}: {trial.figures}", file=sys.stderr)
             found[name] = trial.figures
         if "attribute" in commands:
             found["a cache that cannot be written"] = score_read_only(project, folder)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -156,6 +157,24 @@ def test_the_adapters_settings_do_not_depend_on_the_hash_seed(
     saved = json.loads((run / "adapter" / "adapter_config.json").read_text())
     assert saved["target_modules"] == sorted(saved["target_modules"])
     assert len(saved["target_modules"]) > 1
+
+
+def test_a_disk_that_refuses_a_file_is_a_typed_error_and_leaves_no_run(
+    tmp_path: Path, tiny_model_dir: Path, train_file: Path
+) -> None:
+    config = settings(tiny_model_dir, train_file, tmp_path / "run")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Smaller than the adapter, whose library has errors of its own.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))
+    try:
+        with pytest.raises(RunError, match="cannot be written") as caught:
+            run_training(config)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.where == str(tmp_path / "run")
+    assert "File too large" in str(caught.value)
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+    run_training(config)
 
 
 def test_training_leaves_the_callers_random_numbers_alone(
