@@ -3,7 +3,7 @@
 #   make demo    poison a fine-tune of a real 135M model, then find the poison
 #   make sanitize  the tests of the C++ extension under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make oldest  the tests of the training backends with the oldest supported trl, transformers, peft and torch
-#   make lint    ruff, formatting, mypy --strict, stubs of the C++ extension
+#   make lint    ruff, formatting, mypy --strict, shellcheck, stubs of the C++ extension
 # PYTHON=python3.12 picks the interpreter of .venv. TORCH_INDEX_URL picks the package index for torch alone:
 # where no GPU is visible, give it the index of torch's CPU builds, or the default one may bring a CUDA build.
 
@@ -39,6 +39,7 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict gradian
+	$(BIN)/shellcheck install.sh .ci/run
 	$(BIN)/clang-format --dry-run --Werror csrc/*.cpp csrc/*.h
 	$(BIN)/stubtest --mypy-config-file pyproject.toml gradian._native
 
