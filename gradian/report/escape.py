@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from itertools import groupby
 from os import PathLike, fspath
 from typing import Any
+from unicodedata import category
 
 EXCERPT = 200
 """Longest excerpt, in characters as shown."""
@@ -22,6 +24,8 @@ _SPACES = re.compile(r"[ \t\n\r\f\v\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
+# Accents and vowel signs on one letter; scripts that use many have four.
+_MOST_MARKS = 8
 _ACTIVE = re.compile(r"([\\`*_\[\]|~$])")
 # What opens a block when a line or a list item begins with it.
 _OPENING = re.compile(r"^(?:([#+\-=])|(\d+)([.)]))")
@@ -40,7 +44,7 @@ def visible(text: str, limit: int | None = EXCERPT) -> str:
     """
     # Bounded before the scan: a row can be megabytes long, and every kept character yields at least one.
     head = text if limit is None else text[: 64 * (limit + 1)]
-    pieces = [_shown(char) for char in _SPACES.sub(" ", head).strip(" ")]
+    pieces = list(_pieces(_SPACES.sub(" ", head).strip(" ")))
     if limit is None:
         return "".join(pieces)
     kept: list[str] = []
@@ -61,9 +65,15 @@ def is_visible(char: str) -> bool:
     return char.isprintable() and not _BLANK.match(char)
 
 
-def _shown(char: str) -> str:
-    if is_visible(char):
-        return char
+def _pieces(text: str) -> Iterator[str]:
+    # Marks heaped on one letter would be drawn over the lines above and below.
+    marks = 0
+    for char in text:
+        marks = marks + 1 if not char.isascii() and category(char) in ("Mn", "Me") else 0
+        yield char if is_visible(char) and marks <= _MOST_MARKS else _escape(char)
+
+
+def _escape(char: str) -> str:
     code = ord(char)
     if code <= 0xFF:
         return f"\\x{code:02x}"
@@ -81,7 +91,7 @@ def shown_in_place(text: str) -> str:
 
     For pieces of a text that are shown one after the other. A line break becomes `\\n`.
     """
-    return "".join("\\n" if char == "\n" else char if char == " " else _shown(char) for char in text)
+    return "".join("\\n" if piece == "\\x0a" else piece for piece in _pieces(text))
 
 
 def encodable(text: str) -> str:

@@ -38,7 +38,12 @@ def render(report: Report) -> str:
 def summary_list(lines: Sequence[str]) -> str:
     """Return sentences as a list, the first one bold."""
     first, *rest = [markdown_prose(line) for line in lines]
-    return "\n".join([f"- **{first}**", *(f"- {line}" for line in rest)])
+    return "\n".join([f"- {_strong(first)}", *(f"- {line}" for line in rest)])
+
+
+def _strong(prose: str) -> str:
+    # Around nothing, the asterisks would be a rule across the page.
+    return f"**{prose}**" if prose else "*(empty)*"
 
 
 def _capability(capability: Capability) -> str:
@@ -82,7 +87,7 @@ def findings_section(findings: Sequence[ReportedFinding]) -> str:
 
 
 def _finding(finding: ReportedFinding) -> str:
-    lines = [f"- {markdown_code(finding.id, LABEL)}: **{markdown_prose(finding.title)}**"]
+    lines = [f"- {markdown_code(finding.id, LABEL)}: {_strong(markdown_prose(finding.title))}"]
     if finding.evidence:
         lines.append(f"  - Evidence: {markdown_prose(finding.evidence)}")
     if finding.fix:

@@ -105,3 +105,9 @@ def test_a_report_without_a_diagnosis_never_calls_its_rows_harmful() -> None:
         assert "Most harmful rows" not in document
         assert "Drop the" not in document
         assert "not a diagnosis" in document
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n"])
+def test_a_blank_sentence_is_no_rule_across_the_page(text: str) -> None:
+    report = samples.poisoned().model_copy(update={"summary": (text, "Next.")})
+    assert "hr" not in outline(markdown.render(report))
