@@ -865,40 +865,43 @@ def main() -> None:
         "--source", type=Path, help="folder of a run that was made before (default: train one)"
     )
     parser.add_argument("--commands", nargs="+", default=["audit", "diagnose", "attribute"])
-    parser.add_argument(
-        "--part", nargs=2, type=int, default=(0, 1), metavar=("K", "N"), help="every Nth slot, from K"
-    )
     parser.add_argument("--bombs", action="store_true", help="only the templates that would never end")
+    parser.add_argument("--first", type=int, default=0, help="begin with this slot")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin no other slot after this time"
+    )
     chosen = parser.parse_args()
     planted = bombs() if chosen.bombs else slots()
-    planted = {name: plant for name, plant in planted.items() if re.search(chosen.only, name)}
-    part, of = chosen.part
-    planted = dict(list(planted.items())[part::of])
+    names = [name for name in planted if re.search(chosen.only, name)]
     outcomes: list[Outcome] = []
+    started, done = time.monotonic(), chosen.first
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        source = chosen.source or source_run(folder / "source")
         server = Server(folder)
-        for number, (name, plant) in enumerate(planted.items()):
-            place = folder / f"{number:03}"
-            case = prepare(place, source, name)
-            plant(case)
+        source = chosen.source or source_run(folder / "source")
+        while done < len(names) and time.monotonic() - started < chosen.seconds:
+            name = names[done]
+            case = prepare(folder / f"{done:03}", source, name)
+            planted[name](case)
             for command in chosen.commands:
                 outcome = observe(server, case, command)
                 outcomes.append(outcome)
                 for fault in outcome.faults:
                     print(f"FAULT {name} / {command}: {fault[:1500]}", file=sys.stderr, flush=True)
-            shutil.rmtree(place)
+            shutil.rmtree(case.folder)
+            done += 1
         at_import = server.close()
     figures = {
-        "slots": len(planted),
+        "slots": done - chosen.first,
+        "of": len(names),
+        "next": done,
         "commands": len(outcomes),
         "fired": sum(outcome.fired for outcome in outcomes),
         "reported by the hook": sum(len(outcome.reported) for outcome in outcomes) + len(at_import),
         "results": sum(outcome.code == DONE for outcome in outcomes),
         "typed errors": sum(outcome.code == USER_ERROR for outcome in outcomes),
         "anything else": sum(outcome.code not in (DONE, USER_ERROR) for outcome in outcomes),
-        "longest, s": round(max(outcome.seconds for outcome in outcomes), 1),
+        "longest, s": round(max((outcome.seconds for outcome in outcomes), default=0.0), 1),
     }
     print(json.dumps(figures, indent=2))
     sys.exit(any(outcome.faults for outcome in outcomes) or bool(at_import))

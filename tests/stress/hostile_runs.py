@@ -441,8 +441,9 @@ def main() -> None:
         "--source", type=Path, help="folder of a run that was made before (default: train one)"
     )
     parser.add_argument("--only", choices=["diagnose", "attribute", "errors"], help="one of the three parts")
-    parser.add_argument("--every", type=int, default=1, help="only every Nth batch, or payload of the errors")
+    parser.add_argument("--every", type=int, default=1, help="only every Nth batch or payload")
     parser.add_argument("--first", type=int, default=0, help="begin with this one")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no other after this time")
     chosen = parser.parse_args()
     texts = encodable_texts(payloads())
     batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
@@ -454,31 +455,42 @@ def main() -> None:
             faults[fault] += 1
             print(f"FAULT {label}: {fault[:1200]}", file=sys.stderr, flush=True)
 
+    units: list[tuple[str, int]] = []
+    for part, count in (("diagnose", len(batches)), ("attribute", len(batches)), ("errors", len(payloads()))):
+        units += [(part, number) for number in range(count) if chosen.only in (None, part)]
+    units = units[:: chosen.every]
+    started, done = time.monotonic(), chosen.first
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        source = chosen.source or source_run(folder / "source")
-        server = Server(folder)
-        for number, batch in list(enumerate(batches))[chosen.first :: chosen.every]:
-            if chosen.only in (None, "diagnose"):
-                figures["run folders diagnosed, four ways each"] += 1
-                note(diagnoses(server, folder / f"d{number}", source, batch, number), f"batch {number}")
-            if chosen.only in (None, "attribute"):
-                figures["runs attributed twice and explained"] += 1
-                note(attributions(server, folder / f"a{number}", source, batch, number), f"batch {number}")
-        if chosen.only in (None, "errors"):
-            place = folder / "errors"
-            place.mkdir()
-            shutil.copy(source / "train.jsonl", place)
-            for number, text in list(enumerate(payloads()))[chosen.first :: chosen.every]:
-                argument = argument_of(text)
-                if argument is None:
-                    continue
+        place = folder / "errors"
+        place.mkdir()
+        needed = any(part != "errors" for part, _ in units[done:])
+        source = (chosen.source or source_run(folder / "source")) if needed else place
+        server = Server(folder) if needed else None
+        written(place / "train.jsonl", [{"prompt": "a", "completion": "b"}])
+        while done < len(units) and time.monotonic() - started < chosen.seconds:
+            part, number = units[done]
+            done += 1
+            if server is not None and part != "errors":
+                run = diagnoses if part == "diagnose" else attributions
+                named = folder / f"{part}{number}"
+                figures["run folders diagnosed, four ways each"] += part == "diagnose"
+                figures["runs attributed twice and explained"] += part == "attribute"
+                note(run(server, named, source, batches[number], number), f"batch {number}")
+                shutil.rmtree(named, ignore_errors=True)
+            elif (argument := argument_of(payloads()[number])) is not None:
                 for what, argv in refusals_or_none(argument, place):
                     figures["refused command lines"] += 1
                     answer = refused(argv, place, terminal=number % 2 == 0)
-                    note(message_faults(answer, what), repr(text)[:60])
-        figures["reports of the watch at import"] = len(server.close())
-    print(json.dumps({"payloads": len(payloads()), **figures, "faults": sum(faults.values())}, indent=2))
+                    note(message_faults(answer, what), repr(argument)[:60])
+        figures["reports of the watch at import"] = len(server.close()) if server else 0
+    figures["next"] = done
+    print(
+        json.dumps(
+            {"payloads": len(payloads()), "of": len(units), **figures, "faults": sum(faults.values())},
+            indent=2,
+        )
+    )
     sys.exit(bool(faults))
 
 

@@ -14,6 +14,7 @@ import io
 import json
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -354,19 +355,23 @@ def main() -> None:
     )
     parser.add_argument("--every", type=int, default=1, help="only every Nth document")
     parser.add_argument("--first", type=int, default=0, help="begin with this one")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no other after this time")
     chosen = parser.parse_args()
     texts = wrapped() if chosen.wrapped else payloads()
     faults: Counter[str] = Counter()
-    figures: dict[str, Any] = {"payloads": len(texts), "slots": {}, "documents": 0}
-    for name, kind in kinds().items():
-        figures["slots"][name] = kind.slots
-        for start in range(chosen.first, len(texts), chosen.every):
+    figures: dict[str, Any] = {"payloads": len(texts), "documents": 0}
+    started, start, all_kinds = time.monotonic(), chosen.first, kinds()
+    figures["slots"] = {name: kind.slots for name, kind in all_kinds.items()}
+    while start < len(texts) and time.monotonic() - started < chosen.seconds:
+        for name, kind in all_kinds.items():
             figures["documents"] += 1
             for fault in document_faults(kind, texts, start):
                 faults[f"{name}: {fault}"] += 1
                 if faults[f"{name}: {fault}"] == 1:
                     print(f"FAULT {name}, document {start}: {fault[:400]}", file=sys.stderr, flush=True)
-    figures["payloads in slots"] = len(texts) * sum(figures["slots"].values()) // chosen.every
+        start += chosen.every
+    figures["next"] = start
+    figures["payloads in slots"] = sum(figures["slots"].values()) * figures["documents"] // len(all_kinds)
     figures["faults"] = sum(faults.values())
     print(json.dumps(figures, indent=2))
     sys.exit(bool(faults))
