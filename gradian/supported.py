@@ -47,6 +47,10 @@ WINDOWS: dict[str, Window] = {
 }
 """What Gradian is tested with."""
 
+SAFE_READERS: Mapping[str, str] = {"torch": "2.6", "pyarrow": "14.0.1"}
+"""First releases that run nothing of what they read: torch of a pickle of tensors (CVE-2025-32434), pyarrow of an
+Arrow file (CVE-2023-47248)."""
+
 UNSLOTH_WINDOWS: Mapping[str, Window] = {
     "torch": Window("2.4", "2.11"),
     "transformers": Window("4.51", "5.5"),
@@ -63,6 +67,16 @@ def installed_version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def unsafe_reader(package: str) -> str | None:
+    """Return `name version` of a package of `SAFE_READERS` that may run what a file tells it to; None if it does not."""
+    from packaging.version import Version
+
+    version = installed_version(package)
+    if version is None or Version(version) >= Version(SAFE_READERS[package]):
+        return None
+    return f"{package} {version}"
 
 
 def unmet_requirements(package: str) -> Iterator[str]:

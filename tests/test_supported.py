@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from gradian.supported import UNSLOTH_WINDOWS, WINDOWS, Window, installed_version, unmet_requirements
+from gradian import supported
+from gradian.supported import (
+    UNSLOTH_WINDOWS,
+    WINDOWS,
+    Window,
+    installed_version,
+    unmet_requirements,
+    unsafe_reader,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -127,3 +135,19 @@ def test_what_a_package_asks_for_and_does_not_get_is_named(
 def test_the_windows_are_those_of_the_command_reference() -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     assert f"SFTTrainer, from {WINDOWS['trl']}, " in page
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "safe"),
+    [
+        ("torch", "2.5.1+cpu", False),
+        ("torch", "2.6.0+cpu", True),
+        ("pyarrow", "14.0.0", False),
+        ("pyarrow", "14.0.1", True),
+    ],
+)
+def test_a_release_that_runs_what_it_reads_is_known(
+    package: str, version: str, safe: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supported, "installed_version", lambda _: version)
+    assert unsafe_reader(package) == (None if safe else f"{package} {version}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gradian.errors import DataFormatError, MissingExtraError
+from gradian.supported import SAFE_READERS, unsafe_reader
 
 _BATCH_ROWS = 1000
 
@@ -88,7 +89,7 @@ def open_arrow(folder: Path) -> ArrowRows:
     """Opens a folder that has a `state.json`.
 
     Raises:
-        MissingExtraError: pyarrow is not installed.
+        MissingExtraError: pyarrow is not installed, or is one that runs what the file tells it to.
         DataFormatError: a file is missing or is not Arrow.
     """
     try:
@@ -99,6 +100,12 @@ def open_arrow(folder: Path) -> ArrowRows:
             where=str(folder),
             fix="pip install 'gradian-ml[train]'",
         ) from None
+    if unsafe := unsafe_reader("pyarrow"):
+        raise MissingExtraError(
+            f"{unsafe} runs pickles that an Arrow file holds, so the file is not read",
+            where=str(folder),
+            fix=f"pip install 'pyarrow>={SAFE_READERS['pyarrow']}'",
+        )
     state = _json(folder / "state.json")
     table = pa.concat_tables([_table(path) for path in _files(folder, state, "_data_files")])
     index_files = _files(folder, state, "_indices_data_files") or _files(folder, state, "_indices_files")

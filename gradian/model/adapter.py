@@ -28,6 +28,7 @@ from gradian.model.checkpoint import (
 from gradian.model.lora import trained_parameters
 from gradian.runs.adapter_config import LORA_VARIANTS
 from gradian.runs.base_names import full_precision, is_quantised
+from gradian.supported import SAFE_READERS, unsafe_reader
 from gradian.types import Finding, Severity
 
 _PREFIX = "base_model.model."
@@ -104,6 +105,12 @@ def read_adapter_tensors(folder: Path) -> dict[str, Tensor]:
         AdapterError: the file cannot be read, holds something else than tensors, or a NaN or an infinity.
     """
     path = adapter_weights(folder)
+    if path.suffix != ".safetensors" and (unsafe := unsafe_reader("torch")):
+        raise AdapterError(
+            f"the weights are a pickle, and {unsafe} may run what is in it",
+            where=str(path),
+            fix=f"convert it to safetensors, or install torch {SAFE_READERS['torch']} or later",
+        )
     tensors: Any
     try:
         if path.suffix == ".safetensors":

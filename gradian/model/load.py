@@ -16,6 +16,7 @@ from gradian.data.chat import ChatEncoder, load_tokenizer
 from gradian.errors import AdapterError, ModelError
 from gradian.model.adapter import attach_adapter
 from gradian.model.checkpoint import base_folder, checkpoint_fingerprint
+from gradian.supported import SAFE_READERS, unsafe_reader
 from gradian.types import Finding
 
 __all__ = [
@@ -177,6 +178,12 @@ def _load_base(config: Config, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
 
     folder = base_folder(config.base_model)
+    if (unsafe := unsafe_reader("torch")) and not any(folder.glob("*.safetensors")):
+        raise ModelError(
+            f"the weights are a pickle, and {unsafe} may run what is in it",
+            where=str(folder),
+            fix=f"convert them to safetensors, or install torch {SAFE_READERS['torch']} or later",
+        )
     try:
         with quiet_transformers():
             model, info = AutoModelForCausalLM.from_pretrained(

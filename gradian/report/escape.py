@@ -31,8 +31,8 @@ _ACTIVE = re.compile(r"([\\`*_\[\]|~$])")
 _OPENING = re.compile(r"^(?:([#+\-=])|(\d+)([.)]))")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _CODE = re.compile(r"(?<!`)`([^`]*[^`\s][^`]*)`(?!`)")
-# GitHub turns such words into links and mentions whatever their characters are escaped to; not inside code.
-_LINKABLE = re.compile(r"\S*(?:@|://|\bwww\.|\bmailto:|\bxmpp:)\S*", re.IGNORECASE)
+# GitHub turns such words into links, mentions and pictures whatever their characters are escaped to; not inside code.
+_LINKABLE = re.compile(r"\S*(?:@|://|\bwww\.|\bmailto:|\bxmpp:|:[\w+-]+:|#\d|\bGH-\d)\S*", re.IGNORECASE)
 
 
 def visible(text: str, limit: int | None = EXCERPT) -> str:

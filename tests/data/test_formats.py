@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gradian import supported
 from gradian.data import formats
 from gradian.data.formats import load_dataset
 from gradian.data.ids import dataset_hash, example_id
@@ -186,4 +187,13 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
     folder = saved(tmp_path / "ds", ROWS)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"gradian-ml\[train\]"):
+        load_dataset(folder)
+
+
+def test_a_pyarrow_that_runs_pickles_in_arrow_files_reads_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "ds", ROWS)
+    monkeypatch.setattr(supported, "installed_version", lambda _: "13.0.0")
+    with pytest.raises(MissingExtraError, match=r"pyarrow 13\.0\.0 runs pickles"):
         load_dataset(folder)

@@ -12,6 +12,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from gradian import supported
 from gradian.config.schema import Config
 from gradian.errors import AdapterError, ModelError
 from gradian.grads.loss import example_losses
@@ -179,3 +180,21 @@ def test_a_configuration_that_makes_no_model_is_a_model_error(
     (base / "config.json").write_text(json.dumps({**config, **values}))
     with pytest.raises(ModelError):
         load_model(config_for(base, None), adapter=False)
+
+
+def test_a_pickle_is_not_given_to_a_torch_that_would_run_it(
+    tiny_model_dir: Path, tiny_adapter_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    shutil.copytree(tiny_model_dir, base)
+    shutil.copytree(tiny_adapter_dir, adapter)
+    for folder, name in ((base, "model"), (adapter, "adapter_model")):
+        tensors = load_file(folder / f"{name}.safetensors")
+        (folder / f"{name}.safetensors").unlink()
+        torch.save(tensors, folder / ("pytorch_model.bin" if folder == base else f"{name}.bin"))
+    assert load_model(config_for(base, adapter)).findings == ()
+    monkeypatch.setattr(supported, "installed_version", lambda _: "2.5.1")
+    with pytest.raises(ModelError, match=r"torch 2\.5\.1 may run what is in it"):
+        load_model(config_for(base, adapter))
+    with pytest.raises(AdapterError, match=r"torch 2\.5\.1 may run what is in it"):
+        load_model(config_for(tiny_model_dir, adapter))

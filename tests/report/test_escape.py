@@ -124,7 +124,19 @@ class TestMarkdown:
     def test_prose_keeps_code_between_backticks(self) -> None:
         assert markdown_prose("set `a_b` to **2**, [or] `x") == "set `a_b` to \\*\\*2\\*\\*, \\[or\\] \\`x"
 
-    @pytest.mark.parametrize("word", ["https://evil.test/x", "www.evil.test", "a@evil.test", "@team"])
+    @pytest.mark.parametrize(
+        "word",
+        [
+            "https://evil.test/x",
+            "www.evil.test",
+            "a@evil.test",
+            "@team",
+            "org/repo#1",
+            "(#1)",
+            "GH-1",
+            ":shipit:",
+        ],
+    )
     def test_words_that_github_links_become_code(self, word: str) -> None:
         assert markdown_prose(f"see {word} now") == f"see `{word}` now"
 
