@@ -15,6 +15,7 @@ report = gradian.analyze(
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -287,8 +288,8 @@ def verify(
         report = read_report(report)
     return verify_run(
         config or Config(),
-        run=Path(run).expanduser(),
-        out=Path(out).expanduser(),
+        run=Path(os.path.expanduser(run)),
+        out=Path(os.path.expanduser(out)),
         report=report,
         capability=capability,
         dataset=_text(dataset),

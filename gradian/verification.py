@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,7 +196,7 @@ def _rounds(
 ) -> _Rounds:
     data = dataset or record.dataset.path
     path, _ = split_path(data)
-    if not path.exists():
+    if not os.path.exists(path):
         raise RunError(
             "the run's dataset is not where the run found it",
             where=str(run / RUN_FILE),
@@ -249,7 +250,7 @@ def _settings_of(report: Report) -> Config:
 
 def _eval_examples(config: Config) -> Sequence[Example]:
     path = config.eval_dataset or ""
-    if not split_path(path)[0].exists():
+    if not os.path.exists(split_path(path)[0]):
         raise ConfigError("there is no such eval set", where=path, fix="pass its place with --eval-dataset")
     return load_dataset(path).examples
 
@@ -314,7 +315,7 @@ def _retrain(
     """Train without some rows, or find that done, and measure."""
     source = rounds.training.dataset or ""
     path, _ = split_path(source)
-    suffix = path.suffix if path.is_file() else ".jsonl"
+    suffix = path.suffix if os.path.isfile(path) else ".jsonl"
     kept = write_subset(source, rounds.out / f"{name}{suffix or '.jsonl'}", drop)
     folder = rounds.out / name
     train = rounds.training.train.model_copy(update={"output_dir": str(folder)})

@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,7 +58,9 @@ def load_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTra
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     # The cache first: without a network the Hub is asked several times before it gives up.
-    attempts = [(AutoTokenizer, only) for only in ((True,) if Path(name_or_path).exists() else (True, False))]
+    attempts = [
+        (AutoTokenizer, only) for only in ((True,) if os.path.exists(name_or_path) else (True, False))
+    ]
     problem = ""
     for loader, local_only in attempts:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shlex
 import sys
@@ -154,8 +155,8 @@ def auc_of_lowest(scores: FloatArray, wanted: BoolArray) -> float:
 def _chat_model(base_model: str | None, say: Callable[[str], None]) -> str:
     if base_model is None:
         return str(demo_model(say=say))
-    local = Path(base_model).expanduser()
-    name = str(local.resolve()) if local.is_dir() else base_model
+    local = Path(os.path.expanduser(base_model))
+    name = str(local.resolve()) if os.path.isdir(local) else base_model
     if not getattr(load_tokenizer(name), "chat_template", None):
         raise ModelError(
             "the demo needs a chat model, and this one has no chat template",

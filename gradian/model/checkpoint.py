@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from gradian.errors import AdapterError, ModelError
@@ -54,8 +55,8 @@ def base_folder(base_model: str) -> Path:
         raise ModelError(
             "no base model is given", where="base_model", fix="pass --base-model FOLDER, or a Hugging Face id"
         )
-    local = Path(base_model).expanduser()
-    if local.is_dir():
+    local = Path(os.path.expanduser(base_model))
+    if os.path.isdir(local):
         folder = local
     elif _looks_like_path(base_model):
         raise ModelError("there is no such folder", where=base_model, fix="check the path to the base model")
@@ -85,8 +86,8 @@ def adapter_folder(adapter_path: str) -> Path:
     Raises:
         AdapterError: there is none, or the folder holds several and none at its top.
     """
-    local = Path(adapter_path).expanduser()
-    if local.is_dir():
+    local = Path(os.path.expanduser(adapter_path))
+    if os.path.isdir(local):
         folder = local
     elif _looks_like_path(adapter_path):
         raise AdapterError("there is no such folder", where=adapter_path, fix="check the path to the adapter")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -19,8 +20,8 @@ def read_report(path: str | Path) -> Report:
     Raises:
         ConfigError: there is none, or it is of another kind or version.
     """
-    given = Path(path).expanduser()
-    file = given / REPORT_FILE if given.is_dir() else given
+    given = Path(os.path.expanduser(path))
+    file = given / REPORT_FILE if os.path.isdir(given) else given
     fix = "give the `report.json` that `gradian attribute --out` wrote"
     try:
         data = json.loads(file.read_bytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,12 +50,13 @@ def read_run_folder(folder: str | Path) -> RunArtifact:
     Raises:
         RunError: there is no such folder, or nothing in it that a trainer writes.
     """
-    path = _expanded(folder)
-    if not path.is_dir():
+    # These functions take what no path can be for what is not there: too long a name, a `~user` that is nobody.
+    path = Path(os.path.expanduser(folder))
+    if not os.path.isdir(path):
         raise RunError(
-            "there is no such run folder" if not path.exists() else "a run is a folder, not a file",
+            "there is no such run folder" if not os.path.exists(path) else "a run is a folder, not a file",
             where=str(folder),
-            fix=f"pass the folder that it is in, {path.parent}" if path.exists() else None,
+            fix=f"pass the folder that it is in, {path.parent}" if os.path.exists(path) else None,
         )
     run = _read(path)
     if run is not None:
@@ -65,13 +67,6 @@ def read_run_folder(folder: str | Path) -> RunArtifact:
         expected=_LOOKED_FOR,
         fix=_inner(path),
     )
-
-
-def _expanded(folder: str | Path) -> Path:
-    try:
-        return Path(folder).expanduser()
-    except RuntimeError:  # `~name` of a user that does not exist: a folder may be called so.
-        return Path(folder)
 
 
 def _inner(path: Path) -> str | None:

@@ -131,3 +131,11 @@ def test_safetensors_come_before_a_pickle(tmp_path: Path) -> None:
     assert adapter_weights(tmp_path).name == "adapter_model.bin"
     (tmp_path / "adapter_model.safetensors").write_bytes(b"")
     assert adapter_weights(tmp_path).name == "adapter_model.safetensors"
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/model", "x" * 5000, "./" + "x" * 5000])
+def test_a_name_that_no_folder_can_have_is_a_model_that_is_not_there(name: str) -> None:
+    with pytest.raises(ModelError):
+        base_folder(name)
+    with pytest.raises(AdapterError):
+        adapter_folder(name)

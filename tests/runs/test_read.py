@@ -312,3 +312,9 @@ def test_the_folders_of_a_run_are_listed_once_however_many_there_are(tmp_path: P
     (tmp_path / "checkpoint-7" / "trainer_state.json").write_text('{"global_step": 7}')
     assert read_run_folder(tmp_path).checkpoint == "checkpoint-7"
     assert listed == [tmp_path]
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/run", "x" * 5000, "a\0b"])
+def test_a_name_that_no_folder_can_have_is_a_folder_that_is_not_there(name: str) -> None:
+    with pytest.raises(RunError, match="there is no such run folder"):
+        read_run_folder(name)

@@ -132,7 +132,7 @@ def run_training(config: Config, *, backend: str | None = None, progress: Progre
     tokenizer = load_tokenizer(config.tokenizer or config.base_model, config.trust_remote_code)
     encoder = ChatEncoder(tokenizer, config.train.max_seq_length)
     inputs = _inputs(config, name, data, encoder)
-    out = Path(config.train.output_dir).expanduser().absolute()
+    out = Path(os.path.expanduser(config.train.output_dir)).absolute()
     if _finished(out, inputs):
         log.info("%s already holds this run: nothing to train", out)
         return out
@@ -203,8 +203,8 @@ def _resolved(config: Config) -> Config:
         "there is no model to train",
     )
     base_folder(name)
-    local = Path(name).expanduser()
-    return config.model_copy(update={"base_model": str(local.resolve()) if local.is_dir() else name})
+    local = Path(os.path.expanduser(name))
+    return config.model_copy(update={"base_model": str(local.resolve()) if os.path.isdir(local) else name})
 
 
 def _inputs(config: Config, backend: str, data: Dataset, encoder: ChatEncoder) -> dict[str, Any]:
