@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import shlex
 import sys
@@ -22,7 +21,7 @@ from gradian.demo.files import DemoFiles, clear, prepare
 from gradian.demo.model import demo_model
 from gradian.demo.settings import DEMO, DemoSettings
 from gradian.errors import ModelError
-from gradian.model.checkpoint import checkpoint_fingerprint
+from gradian.model.checkpoint import absolute_name, checkpoint_fingerprint
 from gradian.progress import NullProgress, Progress
 from gradian.report.model import Report
 from gradian.runs.gradian_run import RUN_FILE, read_run
@@ -155,8 +154,7 @@ def auc_of_lowest(scores: FloatArray, wanted: BoolArray) -> float:
 def _chat_model(base_model: str | None, say: Callable[[str], None]) -> str:
     if base_model is None:
         return str(demo_model(say=say))
-    local = Path(os.path.expanduser(base_model))
-    name = str(local.resolve()) if os.path.isdir(local) else base_model
+    name = absolute_name(base_model)
     if not getattr(load_tokenizer(name), "chat_template", None):
         raise ModelError(
             "the demo needs a chat model, and this one has no chat template",

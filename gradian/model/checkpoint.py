@@ -45,6 +45,18 @@ def _from_hub(name: str, config_name: str, weights: tuple[str, ...] | None) -> P
     return Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
 
 
+def _local_folder(name: str) -> Path | None:
+    # These functions take what no path can be for what is not there.
+    local = Path(os.path.expanduser(name))
+    return local if os.path.isdir(local) else None
+
+
+def absolute_name(base_model: str) -> str:
+    """Return a name that loads from any working folder: a local folder's absolute path, any other name as it is."""
+    local = _local_folder(base_model)
+    return base_model if local is None else str(local.resolve())
+
+
 def base_folder(base_model: str) -> Path:
     """Return the folder of a base model: a local one, or its snapshot in the hub cache.
 
@@ -55,8 +67,8 @@ def base_folder(base_model: str) -> Path:
         raise ModelError(
             "no base model is given", where="base_model", fix="pass --base-model FOLDER, or a Hugging Face id"
         )
-    local = Path(os.path.expanduser(base_model))
-    if os.path.isdir(local):
+    local = _local_folder(base_model)
+    if local is not None:
         folder = local
     elif _looks_like_path(base_model):
         raise ModelError("there is no such folder", where=base_model, fix="check the path to the base model")
@@ -86,8 +98,8 @@ def adapter_folder(adapter_path: str) -> Path:
     Raises:
         AdapterError: there is none, or the folder holds several and none at its top.
     """
-    local = Path(os.path.expanduser(adapter_path))
-    if os.path.isdir(local):
+    local = _local_folder(adapter_path)
+    if local is not None:
         folder = local
     elif _looks_like_path(adapter_path):
         raise AdapterError("there is no such folder", where=adapter_path, fix="check the path to the adapter")

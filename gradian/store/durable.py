@@ -122,13 +122,7 @@ def create_or_read(path: Path) -> bytes:
 def replace_file(path: Path, data: bytes) -> None:
     """Put a small file in place whole, or leave what was there."""
     remove_leavings(path)
-    partial = PartialFile(path, len(data))
-    try:
-        partial.write_at(data, 0)
-        partial.commit()
-    except BaseException:
-        partial.discard()
-        raise
+    _put(path, data, new=False)
 
 
 def create_file(path: Path, data: bytes) -> None:
@@ -139,10 +133,14 @@ def create_file(path: Path, data: bytes) -> None:
     """
     if os.path.lexists(path):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    _put(path, data, new=True)
+
+
+def _put(path: Path, data: bytes, *, new: bool) -> None:
     partial = PartialFile(path, len(data))
     try:
         partial.write_at(data, 0)
-        partial.commit(new=True)
+        partial.commit(new=new)
     finally:
         partial.discard()
 

@@ -25,7 +25,7 @@ from gradian.data.chat import ChatEncoder, encode_all, load_tokenizer
 from gradian.data.formats import Dataset, load_dataset
 from gradian.data.ids import dataset_hash
 from gradian.errors import DataError, MissingExtraError, RunError
-from gradian.model.checkpoint import base_folder, checkpoint_fingerprint
+from gradian.model.checkpoint import absolute_name, base_folder, checkpoint_fingerprint
 from gradian.model.load import resolve_device, resolve_dtype
 from gradian.progress import NullProgress, Progress
 from gradian.registry import Registry
@@ -203,8 +203,7 @@ def _resolved(config: Config) -> Config:
         "there is no model to train",
     )
     base_folder(name)
-    local = Path(os.path.expanduser(name))
-    return config.model_copy(update={"base_model": str(local.resolve()) if os.path.isdir(local) else name})
+    return config.model_copy(update={"base_model": absolute_name(name)})
 
 
 def _inputs(config: Config, backend: str, data: Dataset, encoder: ChatEncoder) -> dict[str, Any]:
