@@ -97,8 +97,8 @@ def write_all(fd: int, data: bytes | memoryview, offset: int | None = None) -> N
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Add a line to a file and flush it."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+    """Add a line to a file, which is made where there is none, and flush it."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         write_all(fd, line)
         os.fsync(fd)

@@ -8,7 +8,8 @@ of parsing what it found.
     <cache_dir>/index/<id>/
         chunks/000000.safetensors   rows [k * chunk_size, ...): `@examples/*`, then one tensor a block
         examples.safetensors        the `@examples/*` tensors of all chunks, joined
-        journal.jsonl               one line a committed chunk
+        building.jsonl              one line a committed chunk, while it is built
+        journal.jsonl               the same lines in the order of the chunks, when all are there
         manifest.json               written last: an index without it is not whole
         derived/                    what follows from the rest and may go at any time; see `gram_cache`
 
@@ -36,6 +37,7 @@ StorageDtype = Literal["float32", "float16"]
 SCHEMA_VERSION = 1
 MANIFEST_FILE = "manifest.json"
 JOURNAL_FILE = "journal.jsonl"
+BUILD_JOURNAL_FILE = "building.jsonl"
 EXAMPLES_FILE = "examples.safetensors"
 CHUNKS_FOLDER = "chunks"
 EXAMPLES_PREFIX = "@examples/"

@@ -29,6 +29,7 @@ import numpy.typing as npt
 from gradian.errors import CorruptIndexError, GradianError, IncompleteIndexError, StoreError
 from gradian.ops.chunk_io import READ_AHEAD_BYTES, chunk_io
 from gradian.store.format import (
+    BUILD_JOURNAL_FILE,
     CHUNKS_FOLDER,
     EXAMPLES_FILE,
     JOURNAL_FILE,
@@ -106,7 +107,9 @@ class IndexReader:
         folder = _open_folder(path)
         try:
             data = _read_small(folder, MANIFEST_FILE, path / MANIFEST_FILE, MAX_MANIFEST_BYTES)
-            if data is None and not _is_there(folder, JOURNAL_FILE, path / JOURNAL_FILE):
+            if data is None and not any(
+                _is_there(folder, name, path / name) for name in (BUILD_JOURNAL_FILE, JOURNAL_FILE)
+            ):
                 # A build that has committed nothing looks like this too.
                 raise IncompleteIndexError(
                     "there is no index in this folder",
@@ -284,9 +287,8 @@ class IndexReader:
         manifest = _read_small(self._folder, MANIFEST_FILE, self.path / MANIFEST_FILE, MAX_MANIFEST_BYTES)
         if manifest != self.manifest.to_json().encode():
             raise _corrupt(self.path / MANIFEST_FILE, "the manifest is not what was written")
-        journal = _read_small(self._folder, JOURNAL_FILE, self.path / JOURNAL_FILE, MAX_MANIFEST_BYTES) or b""
-        # Two processes on a file system without locks may leave a line twice until the second is done.
-        if set(journal.splitlines(keepends=True)) != set(self.manifest.journal().splitlines(keepends=True)):
+        journal = _read_small(self._folder, JOURNAL_FILE, self.path / JOURNAL_FILE, MAX_MANIFEST_BYTES)
+        if journal != self.manifest.journal():
             raise _corrupt(self.path / JOURNAL_FILE, "the journal does not list the chunks that were written")
         self.verify_data()
 

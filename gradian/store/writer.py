@@ -1,9 +1,12 @@
 """Builds an index chunk by chunk, so that a killed build goes on where it was and ends in the same bytes.
 
-What is on the disk at any moment is one of: nothing, whole chunks that the journal lists, temporary files,
-or the whole index. A chunk is listed after its bytes and its name are flushed; the manifest comes last, after
-every file was read back from the medium and compared with its checksum (this is the "first read after a
+What is on the disk at any moment is one of: nothing, whole chunks that the build's journal lists, temporary
+files, or the whole index. A chunk is listed after its bytes and its name are flushed; the manifest comes last,
+after every file was read back from the medium and compared with its checksum (this is the "first read after a
 build", done once, here).
+
+The journal of the build is a file of its own. What belongs to a whole index is only ever replaced by the same
+bytes, so a second process that is still building, where locks do nothing, never disturbs a reader of it.
 """
 
 from __future__ import annotations
@@ -29,8 +32,10 @@ from gradian.store.durable import (
     remove_stale,
     replace_file,
     store_errors,
+    sync_folder,
 )
 from gradian.store.format import (
+    BUILD_JOURNAL_FILE,
     CHUNKS_FOLDER,
     EXAMPLES_FILE,
     EXAMPLES_PREFIX,
@@ -179,7 +184,7 @@ class IndexWriter:
                 entry = ChunkEntry(name, (rows.start, rows.stop), self._layout.chunk_bytes(chunk), checksum)
                 if not self._already_whole():
                     partial.commit()
-                    append_line(self.path / JOURNAL_FILE, journal_line(entry, self.id))
+                    append_line(self.path / BUILD_JOURNAL_FILE, journal_line(entry, self.id))
             self._entries[chunk] = entry
         finally:
             partial.discard()
@@ -202,7 +207,7 @@ class IndexWriter:
             with store_errors(self.path):
                 other = _find_same(self.path.parents[1], self._layout) if self._already_whole() else None
                 if other is not None:
-                    self._settle_journal(other.manifest)
+                    self._end_build_journal()
             self._whole = other or self._finish(info or {})
         return self._whole
 
@@ -230,7 +235,8 @@ class IndexWriter:
             )
             text = manifest.to_json().encode()
             manifest = Manifest.from_json(text)
-            self._settle_journal(manifest)
+            # From here on a resumed build reads this one.
+            replace_file(self.path / JOURNAL_FILE, manifest.journal())
             folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 reader = IndexReader(self.path, manifest, folder)
@@ -239,14 +245,15 @@ class IndexWriter:
             reader.verify_data(cold=True)
             remove_stale(self.path)
             remove_stale(self.path / CHUNKS_FOLDER)
+            self._end_build_journal()
             replace_file(self.path / MANIFEST_FILE, text)
         return reader
 
-    def _settle_journal(self, manifest: Manifest) -> None:
-        """Bring the journal into chunk order: chunks may be committed in another, or twice by two processes."""
-        journal = self.path / JOURNAL_FILE
-        if journal.read_bytes() != manifest.journal():
-            replace_file(journal, manifest.journal())
+    def _end_build_journal(self) -> None:
+        """Remove the journal of the build, before the manifest: beside that, nobody would clear it away."""
+        with suppress(FileNotFoundError):
+            os.unlink(self.path / BUILD_JOURNAL_FILE)
+            sync_folder(self.path)
 
     def _write_examples(self) -> ChunkEntry:
         """Join the per-example tensors of the chunks, read back from them."""
@@ -281,8 +288,10 @@ class IndexWriter:
         make_folder(chunks)
         for folder in (self.path.parent, self.path, chunks):
             remove_stale(folder)
-        journal = self.path / JOURNAL_FILE
+        journal = self.path / BUILD_JOURNAL_FILE
         lines = create_or_read(journal).splitlines(keepends=True)
+        with suppress(FileNotFoundError):
+            lines += (self.path / JOURNAL_FILE).read_bytes().splitlines(keepends=True)
         listed = self._listed(lines)
         if listed:
             say(

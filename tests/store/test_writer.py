@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import resource
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from gradian.errors import (
     IndexLockedError,
     StoreError,
 )
+from gradian.store import durable, writer
 from gradian.store.cache import find_index, index_path
 from gradian.store.format import StorageDtype, index_id
 from gradian.store.reader import IndexReader
@@ -166,17 +169,17 @@ def _pending(cache: Path) -> tuple[int, ...]:
 
 
 def _torn(path: Path) -> None:
-    journal = path / "journal.jsonl"
+    journal = path / "building.jsonl"
     journal.write_bytes(journal.read_bytes()[:-7])
 
 
 def _garbage(path: Path) -> None:
-    journal = path / "journal.jsonl"
+    journal = path / "building.jsonl"
     journal.write_bytes(b"\xff\x00[[[\n{}\n17\n" + journal.read_bytes())
 
 
 def _foreign(path: Path) -> None:
-    journal = path / "journal.jsonl"
+    journal = path / "building.jsonl"
     journal.write_bytes(journal.read_bytes().replace(path.name.encode(), b"0" * 20))
 
 
@@ -203,7 +206,7 @@ def _swapped(path: Path) -> None:
 
 
 def _unlisted(path: Path) -> None:
-    (path / "journal.jsonl").unlink()
+    (path / "building.jsonl").unlink()
 
 
 def _leavings(path: Path) -> None:
@@ -240,7 +243,7 @@ def test_only_chunks_that_are_whole_and_listed_survive_an_interruption(
 def test_what_a_killed_build_may_have_left_unflushed_is_flushed_before_it_is_built_upon(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = _interrupted(cache) / "journal.jsonl"
+    journal = _interrupted(cache) / "building.jsonl"
     flushed: set[int] = set()
     fsync = os.fsync
 
@@ -252,6 +255,44 @@ def test_what_a_killed_build_may_have_left_unflushed_is_flushed_before_it_is_bui
     assert _pending(cache) == (2,)
     folders = (cache.parent, cache, cache / "index", journal.parent)
     assert {path.stat().st_ino for path in (*folders, journal)} <= flushed
+
+
+def test_a_build_that_stopped_between_its_two_journals_goes_on_from_either(cache: Path) -> None:
+    build(cache / "whole")
+    path = _interrupted(cache / "cut")
+    (path / "building.jsonl").rename(path / "journal.jsonl")
+    assert _pending(cache / "cut") == (2,)
+    build(cache / "cut")
+    assert digests(cache / "cut") == digests(cache / "whole")
+
+
+def test_who_is_still_building_disturbs_no_reader_of_what_another_finished(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda *arguments: None)
+    build(cache / "whole")
+    slow = cache / "slow"
+    path = _interrupted(slow)
+    _lost_chunk(path)
+    read = durable.create_or_read
+
+    def another_finishes_meanwhile(*arguments: Any) -> bytes:
+        data = read(*arguments)
+        monkeypatch.setattr(writer, "create_or_read", read)
+        build(slow)
+        return data
+
+    monkeypatch.setattr(writer, "create_or_read", another_finishes_meanwhile)
+    with open_writer(slow, INPUTS, BLOCKS, N, "float32", CHUNK) as late:
+        IndexReader.open(path, verify="checksums")
+        # It had looked for a finished index before there was one.
+        monkeypatch.setattr(late, "_already_whole", lambda: False)
+        for k in late.pending:
+            _write_chunk(late, k)
+            IndexReader.open(path, verify="checksums")
+        monkeypatch.undo()
+        late.finish({"findings": []})
+    assert digests(slow) == digests(cache / "whole")
 
 
 def test_another_chunk_size_starts_anew_and_leaves_no_old_chunk(cache: Path) -> None:
@@ -451,10 +492,10 @@ def test_a_damaged_journal_is_mended_before_anything_is_added_to_it(
     cache: Path, damage: Callable[[Path], None]
 ) -> None:
     path = _interrupted(cache)
-    listed = (path / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    listed = (path / "building.jsonl").read_bytes().splitlines(keepends=True)
     damage(path)
     pending = _pending(cache)
-    assert (path / "journal.jsonl").read_bytes() == b"".join(
+    assert (path / "building.jsonl").read_bytes() == b"".join(
         line for k, line in enumerate(listed) if k not in pending
     )
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from gradian.errors import StoreError
+from gradian.store.format import BUILD_JOURNAL_FILE
 from gradian.store.writer import open_writer
 from tests.store.building import BLOCKS, CHUNK, INPUTS, N, build, digests, memory_folder
 from tests.stress import syscalls
@@ -120,7 +121,7 @@ def together(scene: Scene, folder: Path, runs: int, flock: Callable[..., Any], k
 
 def _files(cache: Path, leftovers: bool = False) -> dict[str, str]:
     """What lies there, without locks and, after a kill beside a whole index, without what is never read."""
-    left = (".lock", ".partial") if leftovers else (".lock",)
+    left = (".lock", ".partial", BUILD_JOURNAL_FILE) if leftovers else (".lock",)
     return {name: digest for name, digest in digests(cache).items() if not name.endswith(left)}
 
 

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from gradian.errors import GradianError
-from gradian.store.format import JOURNAL_FILE
+from gradian.store.format import BUILD_JOURNAL_FILE, JOURNAL_FILE
 from tests.store.building import digests, memory_folder
 from tests.stress import syscalls
 from tests.stress.crash import in_child
@@ -153,7 +153,8 @@ class Trial:
 
     def _listed(self, tree: Tree) -> int:
         """Chunks of this index that the journal lists."""
-        journals = (content for path, content in tree.items() if path.endswith(JOURNAL_FILE) and content)
+        names = (JOURNAL_FILE, BUILD_JOURNAL_FILE)
+        journals = (content for path, content in tree.items() if path.endswith(names) and content)
         return len(self._lines.intersection(line for content in journals for line in content.splitlines()))
 
     def _files(self, cache: Path) -> dict[str, str]:

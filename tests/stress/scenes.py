@@ -18,7 +18,7 @@ from gradian.report import jsonfile
 from gradian.report.audit import markdown
 from gradian.report.write import write_audit
 from gradian.store.cache import index_path
-from gradian.store.format import index_id
+from gradian.store.format import BUILD_JOURNAL_FILE, index_id
 from gradian.store.gram_cache import find_gram, write_gram
 from gradian.store.reader import IndexReader
 from gradian.store.writer import open_writer
@@ -115,7 +115,7 @@ def _interrupted(cache: Path, chunks: tuple[int, ...]) -> None:
     # Some chunks, a torn journal line, and what dead writers left.
     build_part(cache, chunks)
     path = index_folder(cache)
-    with open(path / "journal.jsonl", "ab") as journal:
+    with open(path / BUILD_JOURNAL_FILE, "ab") as journal:
         journal.write(b'{"bytes":12')
     (path / "chunks/000002.safetensors.0badc0de-1-1-00000000.partial").write_bytes(b"x")
     (path / "manifest.json.0badc0de-1-1-00000000.partial").write_bytes(b"x")
