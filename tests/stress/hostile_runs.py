@@ -284,11 +284,7 @@ def attributions(
     shutil.copytree(source / "adapter", adapter)
     run = make_run(named / "run", texts, number)
     config = named / "gradian.yaml"
-    config.write_text(
-        "evaluation: {metric: contains, max_new_tokens: 2, n_bootstrap: 200}\nclustering: {max_clusters: 100}\n"
-        if False
-        else "evaluation: {metric: contains, max_new_tokens: 2, n_bootstrap: 200}\n"
-    )
+    config.write_text("evaluation: {metric: contains, max_new_tokens: 2, n_bootstrap: 200}\n")
     out = named / f"{file_name(texts[2])}-out"
     argument = texts[number % len(texts)].replace("\0", "") or "x"
     common = ["--config", str(config), "--dataset", str(data), "--eval-dataset", str(evals)]

@@ -2,7 +2,7 @@
 
 `python tests/stress/watched.py REPORT UNTRUSTED[:UNTRUSTED...] -- ARGUMENTS` runs `gradian ARGUMENTS`. With `--serve`
 in the place of the arguments it imports everything first, then reads jobs from standard input, a JSON object a line
-(`argv`, `cwd`, `untrusted`, `report`, `output`), and runs each in a fork of its own: seconds of imports are paid once.
+(see `serving.py`), and runs each in a fork of its own: seconds of imports are paid once.
 
 What is refused is written to REPORT, a JSON object a line, at the moment it happens: code under test cannot take it
 back, and an exception that something swallows is reported all the same.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from types import CodeType
 from typing import Any
 
@@ -61,22 +62,24 @@ class Watch:
     def __init__(self, report: str, untrusted: list[str]) -> None:
         self.report = os.open(report, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.untrusted = tuple(os.path.join(os.path.realpath(folder), "") for folder in untrusted)
-        self.busy = False
+        self.paused = False
+        self.judging = threading.local()  # What judging itself does raises events too.
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.busy:
+        if self.paused or getattr(self.judging, "now", False):
             return
-        self.busy = True
+        self.judging.now = True
         try:
             problem = self.judge(event, arguments)
             if problem is not None:
                 self.tell(event, problem)
         finally:
-            self.busy = False
+            self.judging.now = False
         if problem is not None:
             raise PermissionError(f"denied by the watch: {event} {problem[:200]}")
 
     def judge(self, event: str, arguments: tuple[Any, ...]) -> str | None:
+        """Return what is wrong with an event, or None."""
         if event in DENIED:
             return repr(arguments)
         if event == "ctypes.dlopen":
@@ -107,6 +110,7 @@ class Watch:
         return text if real.startswith(self.untrusted) or f"{real}/" in self.untrusted else None
 
     def tell(self, event: str, problem: str) -> None:
+        """Write what was refused, and from where it came."""
         frames = []
         frame = sys._getframe(2)
         while frame is not None and len(frames) < 60:
@@ -136,11 +140,11 @@ def _serve(watch: Watch) -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         job = json.loads(line)
-        watch.busy = True  # This fork is ours; in the child another watch takes over.
+        watch.paused = True  # This fork is ours; in the child another watch takes over.
         child = os.fork()
         if child == 0:
             _child(job)
-        watch.busy = False
+        watch.paused = False
         _, status = os.waitpid(child, 0)
         print(json.dumps({"code": os.waitstatus_to_exitcode(status)}), flush=True)
 
