@@ -142,13 +142,14 @@ remove_everything() {
     printf '%s\n' "$links" | while IFS= read -r link; do
         if is_ours "$link"; then rm -f "$link"; fi
     done
+    # Before files are written anew: the disk may be full.
+    rm -rf "$root/envs"
     printf '%s\n' "$files" | while IFS= read -r file; do
         [ ! -f "$file" ] || restore_start_file "$file"
     done
     printf '%s\n' "$built" | while read -r sum size file; do
         if [ -f "$file" ] && [ "$(cksum <"$file")" = "$sum $size" ]; then rm -f "$file"; fi
     done
-    rm -rf "$root/envs"
     remove_folders "$folders"
     rm -rf "$root"
     remove_folders "$folders"
@@ -290,6 +291,10 @@ clean_up() {
     stop_child
     if [ -n "$build" ]; then
         cd /
+        free=$("$python" -c 'import shutil, sys; print(shutil.disk_usage(sys.argv[1]).free >> 20)' "$root") || free=unknown
+        case $free in
+        ? | ?? | 1??) say "The disk is full, or nearly: $free MiB are free in $home. Make room, or choose another: GRADIAN_HOME=..." ;;
+        esac
         rm -rf "$build" 2>/dev/null || { sleep 1 && rm -rf "$build"; } || :
         [ -z "$native" ] || rm -f "$native"
         rmdir "$root/envs" 2>/dev/null || :
@@ -398,9 +403,6 @@ pip_install() {
 pip_failed() {
     what=$1
     [ -z "${2:-}" ] || say "$2"
-    free=$("$python" -c 'import shutil, sys; print(shutil.disk_usage(sys.argv[1]).free >> 20)' "$build")
-    [ "$free" -ge 200 ] || fail "$what could not be installed: the disk is full" "$free MiB are free in $home" \
-        "Free some space, or choose another disk: GRADIAN_HOME=..."
     fail "$what could not be installed" "pip says why, above. If it found no network or no index: PIP_INDEX_URL, PIP_PROXY and" \
         "PIP_CERT are heeded. If there is no torch for this system, TORCH_INDEX_URL names another index."
 }

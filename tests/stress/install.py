@@ -185,7 +185,12 @@ def stand_ins(folder: Path) -> dict[str, str]:
         wheel(
             folder, name, real.version, {**here, f"{name}-{real.version}.dist-info/entry_points.txt": points}
         )
-    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": folder.as_uri(), "PIP_CONFIG_FILE": os.devnull}
+    return {
+        "PIP_NO_COMPILE": "1",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": folder.as_uri(),
+        "PIP_CONFIG_FILE": os.devnull,
+    }
 
 
 # Python whose new environments find pip where this one has it: writing and compiling pip is most of what venv does.
@@ -652,28 +657,44 @@ def kills(folder: Path, shell: Sequence[str], count: int, seed: int) -> dict[str
     }
 
 
-def full_disk(folder: Path, mib: Sequence[int]) -> list[dict[str, Any]]:
-    """Install into a disk of a few MiB, on which there is a whole installation, or nothing."""
+def full_disk(folder: Path, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Install into disks of a few MiB; fill the one that is large enough, and update and uninstall there."""
     figures = []
-    for size in mib:
-        home = folder / f"disk-{size}"
+    for mib in sizes:
+        home = folder / f"disk-{mib}"
         home.mkdir()
-        tools = tools_folder(folder / f"tools-{size}", [*TOOLS, "git"])
-        settings = {**stand_ins(folder / f"wheels-{size}"), "GRADIAN_REPO": str(ROOT), "GRADIAN_REF": "HEAD"}
+        tools = tools_folder(folder / f"tools-{mib}", [*TOOLS, "git"])
+        settings = {**stand_ins(folder / f"wheels-{mib}"), "GRADIAN_REPO": str(ROOT), "GRADIAN_REF": "HEAD"}
         machine = Machine(
-            home,
-            [tools],
-            next(iter(SHELLS.values())),
-            settings={**settings, "GRADIAN_PYTHON": sys.executable},
+            home, [tools], SHELLS["dash"], settings={**settings, "GRADIAN_PYTHON": sys.executable}
         )
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}m", "tmpfs", str(home)], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(home)], check=True)
+
+        def figure(
+            ended: subprocess.CompletedProcess[str], before: Mapping[str, Any], home: Path = home
+        ) -> dict[str, Any]:
+            said = [line for line in ended.stderr.splitlines() if line.startswith(("install.sh", "The disk"))]
+            return {
+                "exit": ended.returncode,
+                "said": said,
+                "left_or_lost": differences(before, listing(home))[:5],
+            }
+
         try:
             furnish(home)
-            before = listing(home)
+            pristine = listing(home)
             ended = machine.run()
-            said = [line for line in ended.stderr.splitlines() if line.startswith("install.sh")]
-            left = differences(before, listing(home))
-            figures.append({"mib": size, "exit": ended.returncode, "said": said, "left_or_lost": left})
+            if ended.returncode:
+                figures.append({"mib": mib, "run": "install", **figure(ended, pristine)})
+                continue
+            with contextlib.suppress(OSError), (home / "filler").open("wb", buffering=0) as filler:
+                while filler.write(bytes(4096)):
+                    pass
+            before = listing(home)
+            figures.append({"mib": mib, "run": "update, full", **figure(machine.run(), before)})
+            ended = machine.run(GRADIAN_UNINSTALL="1")
+            (home / "filler").unlink()
+            figures.append({"mib": mib, "run": "uninstall, full", **figure(ended, pristine)})
         finally:
             subprocess.run(["umount", str(home)], check=True)
     return figures
@@ -704,7 +725,7 @@ def main() -> None:
         elif arguments.what == "kills":
             figures = kills(folder, shell, arguments.count, arguments.seed)
         elif arguments.what == "full-disk":
-            figures = full_disk(folder, [2, 8, 16, 24, 32])
+            figures = full_disk(folder, [1, 2, 4, 8, 16, 32, 36, 40, 44, 64])
         else:
             rehearsal = Rehearsal(folder, shell)
             figures = [
