@@ -12,6 +12,10 @@
 
 namespace gradian {
 
+// Touching one page maps its neighbours that are in memory; this is how far, unless the system is set
+// otherwise. A shorter map is not worth a second thread.
+inline constexpr std::size_t kFaultAround = std::size_t{64} << 10;
+
 // A private map of a stretch of a file, writable without reaching the file. Unmapped when its last owner
 // goes.
 class Mapping {
