@@ -15,6 +15,7 @@ LEVELS = {
     "errors": 0,
     "types": 0,
     "registry": 0,
+    "jsonvalue": 0,
     "progress": 0,
     "supported": 0,
     "config": 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from typing import Any
 
@@ -9,6 +10,11 @@ import yaml
 
 # A chain of merge keys multiplies its entries with each alias; a config needs a few.
 _MOST_ALIASES = 20
+# The parser is slow in all of these: what is refused would take it seconds.
+_MOST_CHARACTERS = 256 << 10
+_MOST_MARKS = 8_000
+_DEEPEST = 50
+_BRACKET = re.compile(r"[\[\]{}]")
 _MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -31,13 +37,19 @@ class _StrictLoader(yaml.SafeLoader):
     """SafeLoader (no Python tags) that refuses a key given twice instead of keeping the last."""
 
     aliases = 0
+    depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             self.aliases += 1
             if self.aliases > _MOST_ALIASES:
                 raise yaml.composer.ComposerError(None, None, f"more than {_MOST_ALIASES} aliases")
-        return super().compose_node(parent, index)
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise yaml.composer.ComposerError(None, None, "nested too deeply")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 def _mapping_with_unique_keys(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Hashable, Any]:
@@ -58,12 +70,28 @@ def _mapping_with_unique_keys(loader: _StrictLoader, node: yaml.MappingNode) -> 
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_with_unique_keys)
 
 
+def _opened(text: str) -> int:
+    """The most brackets that are open at once, those in quoted text counted too."""
+    open_now = most = 0
+    for match in _BRACKET.finditer(text):
+        open_now = max(0, open_now + (1 if match[0] in "[{" else -1))
+        most = max(most, open_now)
+    return most
+
+
 def parse_yaml(text: str) -> Any:
-    """Return the value of a YAML document; a tag, a key given twice or many aliases are refused.
+    """Return the value of a YAML document; a tag, a key given twice, many aliases and what is very long are refused.
 
     Raises:
         YamlError: it is not such YAML.
     """
+    if len(text) > _MOST_CHARACTERS:
+        raise YamlError(f"{len(text)} characters; at most {_MOST_CHARACTERS} are read")
+    if sum(text.count(mark) for mark in ("[", "{", ",", ":", "- ")) > _MOST_MARKS:
+        raise YamlError("it has too many values")
+    if _opened(text) > _DEEPEST:
+        # Before the parser sees it, which looks at each open bracket again for each next token.
+        raise YamlError("nested too deeply")
     try:
         return yaml.load(text, Loader=_StrictLoader)
     except yaml.YAMLError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gradian.errors import DataFormatError, MissingExtraError
+from gradian.jsonvalue import parse_json
 from gradian.supported import SAFE_READERS, unsafe_reader
 
 _BATCH_ROWS = 1000
@@ -93,7 +93,7 @@ def open_arrow(folder: Path) -> ArrowRows:
         DataFormatError: a file is missing or is not Arrow.
     """
     try:
-        import pyarrow as pa
+        import pyarrow  # noqa: F401
     except ImportError:
         raise MissingExtraError(
             "reading save_to_disk folders needs pyarrow",
@@ -107,35 +107,63 @@ def open_arrow(folder: Path) -> ArrowRows:
             fix=f"pip install 'pyarrow>={SAFE_READERS['pyarrow']}'",
         )
     state = _json(folder / "state.json")
-    table = pa.concat_tables([_table(path) for path in _files(folder, state, "_data_files")])
+    table = _joined(_files(folder, state, "_data_files"))
     index_files = _files(folder, state, "_indices_data_files") or _files(folder, state, "_indices_files")
     indices = None
     if index_files:
-        indices = pa.concat_tables([_table(path) for path in index_files]).column(0).combine_chunks()
-        if len(indices) and pa.compute.max(indices).as_py() >= table.num_rows:
-            raise DataFormatError("the indices point past the last row", where=str(index_files[0]))
+        indices = _row_numbers(_joined(index_files), table.num_rows, index_files[0])
     return ArrowRows(folder, table, indices)
+
+
+def _row_numbers(table: Any, n_rows: int, where: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute
+
+    if table.num_columns != 1 or not pa.types.is_integer(table.schema.types[0]):
+        raise DataFormatError("the indices are no column of whole numbers", where=str(where))
+    indices = table.column(0).combine_chunks()
+    if len(indices):
+        bounds = pa.compute.min_max(indices).as_py()
+        if indices.null_count or bounds["min"] < 0 or bounds["max"] >= n_rows:
+            raise DataFormatError("the indices point past the last row", where=str(where))
+    return indices
+
+
+def _joined(paths: list[Path]) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.concat_tables([_table(path) for path in paths])
+    except pa.ArrowException as error:  # Other columns in one file than in the next.
+        raise DataFormatError(
+            f"the files do not make one table ({str(error)[:120]})", where=str(paths[0].parent)
+        ) from None
 
 
 def _table(path: Path) -> Any:
     import pyarrow as pa
-    import pyarrow.compute
 
     try:
         mapped = pa.memory_map(str(path))
         try:
-            return pa.ipc.open_stream(mapped).read_all()
+            table = pa.ipc.open_stream(mapped).read_all()
         except pa.ArrowInvalid:
-            return pa.ipc.open_file(mapped).read_all()
+            table = pa.ipc.open_file(mapped).read_all()
+        # Reading believes the lengths and offsets in the file, and a value at a wrong one ends the process.
+        table.validate(full=True)
+        return table
     except FileNotFoundError:
         raise DataFormatError("state.json names this file, but it is not there", where=str(path)) from None
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise DataFormatError(f"not a whole Arrow file ({str(error)[:120]})", where=str(path)) from None
 
 
 def _files(folder: Path, state: dict[str, Any], key: str) -> list[Path]:
+    entries = state.get(key) or []
+    if not isinstance(entries, list):
+        raise DataFormatError(f"{key} is no list", where=str(folder / "state.json"))
     paths = []
-    for entry in state.get(key) or []:
+    for entry in entries:
         name = entry.get("filename") if isinstance(entry, dict) else None
         if not isinstance(name, str) or Path(name).name != name:
             raise DataFormatError(f"{key} holds no plain file name", where=str(folder / "state.json"))
@@ -147,7 +175,7 @@ def _files(folder: Path, state: dict[str, Any], key: str) -> list[Path]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8-sig"))
+        value = parse_json(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise DataFormatError(f"cannot be read ({error})", where=str(path)) from None
     if not isinstance(value, dict):

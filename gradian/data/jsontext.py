@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from gradian.errors import DataFormatError
+from gradian.jsonvalue import check_depth, parse_json
 
 MAX_SHOWN_FAULTS = 20
 _HEAD_BYTES = 64 * 1024
@@ -138,8 +139,8 @@ def sniff(path: Path) -> Literal["lines", "document"]:
         if not first.endswith(b"\n") and len(first) >= _LONGEST_SNIFFED_LINE:
             return "document"
         try:
-            json.loads(first)
-        except (ValueError, RecursionError):
+            parse_json(first)
+        except ValueError:
             stripped = first.rstrip()
             opens = len(stripped) == 1 or stripped[-1:] in b"{[,:"
             return "document" if opening == b"[" or opens else "lines"
@@ -181,7 +182,7 @@ def read_value(path: Path, start: int, length: int) -> Any:
         file.seek(start)
         raw = file.read(length)
     try:
-        return json.loads(raw.decode("utf-8-sig"))
+        return parse_json(raw.decode("utf-8-sig"))
     except ValueError:
         return None
 
@@ -406,6 +407,10 @@ class _Stream:
             if lone is not None:
                 raise _Fault(self._pos + lone, "lone surrogate escape", end)
             try:
+                check_depth(value, text)
+            except ValueError as error:
+                raise _Fault(self._pos, str(error), end) from None
+            try:
                 length = len(text.encode("utf-8"))
             except UnicodeEncodeError as error:
                 raise _Fault(self._pos + error.start, _not_utf8(text[error.start]), end) from None
@@ -490,11 +495,9 @@ def _decode_line(raw: bytes) -> Any:
         column = len(raw[: error.start].decode("utf-8", "replace"))
         raise _Fault(column, _not_utf8(chr(0xDC00 + raw[error.start]))) from None
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except json.JSONDecodeError as error:
         raise _fault_of(error, text) from None
-    except RecursionError:
-        raise _Fault(0, "nested too deeply") from None
     except ValueError as error:
         raise _Fault(0, str(error)) from None
     lone = _lone_surrogate(text)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from gradian.jsonvalue import parse_json
 from gradian.types import Example, Message
 
 MESSAGE_KEYS = ("messages", "conversations", "conversation")
@@ -268,7 +269,7 @@ def _tools(value: Any) -> tuple[Mapping[str, Any], ...] | None:
     if isinstance(value, str):
         # Some datasets keep the definitions as JSON text, since they differ from row to row.
         try:
-            value = json.loads(value)
+            value = parse_json(value)
         except ValueError:
             return None
     if not isinstance(value, list | tuple):

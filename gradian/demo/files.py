@@ -15,6 +15,7 @@ import yaml
 from gradian.demo.dataset import eval_rows, jsonl, training_rows
 from gradian.demo.settings import DemoSettings
 from gradian.errors import ConfigError
+from gradian.jsonvalue import parse_json
 from gradian.store.durable import replace_file
 
 STAMP = "demo.json"
@@ -155,7 +156,7 @@ def clear(files: DemoFiles) -> None:
 
 def _read_stamp(files: DemoFiles) -> dict[str, Any] | None:
     try:
-        stamp = json.loads((files.folder / STAMP).read_text(encoding="utf-8"))
+        stamp = parse_json((files.folder / STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return stamp if isinstance(stamp, dict) and "countries" in stamp else None

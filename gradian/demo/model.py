@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gradian.errors import MissingExtraError, ModelError
+from gradian.jsonvalue import parse_json
 from gradian.model.load import quiet_transformers
 from gradian.store.durable import replace_file
 from gradian.store.lock import file_lock
@@ -119,9 +120,9 @@ def convert(weights: Path, target: Path) -> None:
 def is_whole(folder: Path) -> bool:
     """Whether a converted model is all there, byte for byte (reads it once: half a second)."""
     try:
-        files = json.loads((folder / MARK).read_text(encoding="utf-8"))["files"]
+        files = parse_json((folder / MARK).read_text(encoding="utf-8"))["files"]
         return all(_sha256(folder / name) == digest for name, digest in files.items())
-    except (OSError, ValueError, KeyError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 

@@ -6,7 +6,6 @@ PEFT itself only warns when adapter tensors are missing or left over, and then g
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from gradian.errors import AdapterError
+from gradian.jsonvalue import parse_json
 from gradian.model.checkpoint import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
@@ -28,6 +28,7 @@ from gradian.model.checkpoint import (
 from gradian.model.lora import trained_parameters
 from gradian.runs.adapter_config import LORA_VARIANTS
 from gradian.runs.base_names import full_precision, is_quantised
+from gradian.runs.safetensors_header import read_header
 from gradian.supported import SAFE_READERS, unsafe_reader
 from gradian.types import Finding, Severity
 
@@ -69,7 +70,7 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / ADAPTER_CONFIG
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = parse_json(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
         raise AdapterError("cannot be read as JSON", where=str(path), found=str(error)) from None
     if not isinstance(raw, dict):
@@ -116,6 +117,9 @@ def read_adapter_tensors(folder: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
+            # First by our own eyes: of a name given twice the library takes the last.
+            with path.open("rb") as file:
+                read_header(file, path.stat().st_size)
             tensors = load_file(path)
         else:
             tensors = torch.load(path, map_location="cpu", weights_only=True)

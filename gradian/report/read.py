@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from gradian.errors import ConfigError
+from gradian.jsonvalue import parse_json
 from gradian.report.model import SCHEMA_VERSION, Report
 
 REPORT_FILE = "report.json"
@@ -24,8 +24,8 @@ def read_report(path: str | Path) -> Report:
     file = given / REPORT_FILE if os.path.isdir(given) else given
     fix = "give the `report.json` that `gradian attribute --out` wrote"
     try:
-        data = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        data = parse_json(file.read_bytes())
+    except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or "no JSON"
         raise ConfigError("the report cannot be read", where=str(file), found=reason, fix=fix) from None
     version = data.get("schema_version") if isinstance(data, dict) else None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 from pathlib import Path
 from typing import Any
 
+from gradian.jsonvalue import parse_json
 from gradian.runs.artifact import Unread
 
 MEBIBYTE = 1 << 20
@@ -130,10 +130,7 @@ class RunFiles:
         if text is None:
             return None
         try:
-            data = json.loads(text)
-        except RecursionError:
-            self.refuse(name, "nested too deeply")
-            return None
+            data = parse_json(text)
         except ValueError as error:
             self.refuse(name, f"not JSON: {error}")
             return None

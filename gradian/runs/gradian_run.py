@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gradian.errors import RunError
+from gradian.jsonvalue import parse_json
 from gradian.runs.adapter_config import adapter_settings
 from gradian.runs.contents import Contents, Reading
 from gradian.runs.files import JSON_LIMIT, RunFiles
@@ -123,8 +124,8 @@ class GradianRun:
             RunError: it is not such a file.
         """
         try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            data = parse_json(text)
+        except ValueError as error:
             raise RunError("the run record is not JSON", where=where, found=str(error)) from None
         version = data.get("schema_version") if isinstance(data, dict) else None
         if version != SCHEMA_VERSION:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from gradian.jsonvalue import parse_json
 from gradian.runs.artifact import LoraSettings
 from gradian.runs.contents import Contents, Reading
 from gradian.runs.files import JSON_LIMIT
@@ -107,8 +107,8 @@ def _log(contents: Contents) -> TrainerState | None:
     total = None
     for line in text.splitlines():
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
+            row = parse_json(line)
+        except ValueError:
             continue  # The last line of a killed run.
         if isinstance(row, dict):
             total = as_int(row.get("total_steps")) or total

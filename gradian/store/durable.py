@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -74,6 +75,20 @@ def make_folder(path: Path) -> None:
             sync_folder(folder)
 
 
+def make_own_folder(path: Path) -> None:
+    """Create a folder that belongs to what lies around it; a link in its place would lead the work elsewhere.
+
+    Raises:
+        NotADirectoryError: a link or a file has that name.
+    """
+    # Without parents: what the folder belongs to must be there.
+    with suppress(FileExistsError):
+        os.mkdir(path)
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "a link or a file is in the place of a folder", str(path))
+    sync_folder(path.parent)
+
+
 def sync_folder(path: Path) -> None:
     """Flush a folder's own entries: a rename is not on the disk before that."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -106,17 +121,29 @@ def append_line(path: Path, line: bytes) -> None:
         os.close(fd)
 
 
-def create_or_read(path: Path) -> bytes:
-    """What a file holds; an empty one is made, for good, where there is none."""
-    fd = os.open(path, os.O_RDONLY | os.O_CREAT, 0o666)
-    try:
-        with os.fdopen(fd, "rb", closefd=False) as file:
-            data = file.read()
-    finally:
-        os.close(fd)
+def create_or_read(path: Path, limit: int) -> bytes:
+    """What a file holds, as `read_file`; an empty one is made, for good, where there is none."""
+    data = read_file(path, limit, create=True)
     if not data:
         sync_folder(path.parent)
     return data
+
+
+def read_file(path: Path, limit: int, *, create: bool = False) -> bytes:
+    """What a file holds, at most `limit` bytes.
+
+    Raises:
+        OSError: the system refuses, or it is a link, a pipe or anything else that is no file.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | (os.O_CREAT if create else 0)
+    fd = os.open(path, flags, 0o666)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read(limit)
+    finally:
+        os.close(fd)
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -18,14 +18,13 @@ import errno
 import os
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
 
 from gradian.errors import CorruptIndexError, StoreError
 from gradian.store.disk import check_disk_for_gram
-from gradian.store.durable import PartialFile, remove_stale, replace_file, store_errors, sync_folder
+from gradian.store.durable import PartialFile, make_own_folder, remove_stale, replace_file, store_errors
 from gradian.store.format import FileLayout, checksum_bytes, checksum_file
 from gradian.store.lock import index_lock
 from gradian.store.reader import IndexReader, checked_file
@@ -123,10 +122,8 @@ def write_gram(
         found = find_gram(reader, lambda message: None)
         if found is not None:
             return found
-        # Without parents: an index that is gone must not come back as an empty folder.
-        with suppress(FileExistsError):
-            os.mkdir(folder)
-            sync_folder(reader.path)
+        # An index that is gone must not come back as an empty folder.
+        make_own_folder(folder)
         remove_stale(folder)
         check_disk_for_gram(reader.path, layout.size)
         partial = PartialFile(folder / GRAM_FILE, layout.size)

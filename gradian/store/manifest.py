@@ -7,14 +7,13 @@ number that changes on the way, no room for a second reading.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NoReturn
 
 from gradian.errors import CorruptIndexError, StoreError
+from gradian.jsonvalue import parse_strict_json
 from gradian.store.format import (
     EXAMPLES_FILE,
     MANIFEST_FILE,
@@ -27,10 +26,8 @@ from gradian.store.format import (
 )
 from gradian.types import BlockSpec
 
+# The parser takes as many values as some 90,000 chunks have.
 MAX_MANIFEST_BYTES = 32 << 20
-# Room for some 90,000 chunks; more would take over a second to parse only to be refused.
-_MAX_TOKENS = 1_000_000
-_MAX_DIGITS = 40
 _PREFIX = '{"checksum":"'
 _HEAD = len(_PREFIX) + 16
 _KEYS = {"schema_version", "id", "inputs", "info", "blocks", "n", "dtype", "chunk_size", "chunks", "examples"}
@@ -167,27 +164,6 @@ def parse_entry(value: Any) -> ChunkEntry:
     )
 
 
-def parse_json(data: bytes) -> Any:
-    """JSON without what could be read in two ways or exhaust the machine.
-
-    Raises:
-        ValueError: not ASCII JSON, a duplicate key, NaN or infinity, a number of over 40 digits, or too
-            many or too deeply nested values.
-    """
-    if sum(data.count(mark) for mark in (b"[", b"{", b",", b":")) > _MAX_TOKENS:
-        raise ValueError("it has too many values")
-    try:
-        return json.loads(
-            data.decode("ascii"),
-            object_pairs_hook=_unique,
-            parse_int=_parse_int,
-            parse_float=_parse_float,
-            parse_constant=_no_constant,
-        )
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
 def _read(data: bytes, where: str) -> Manifest:
     def corrupt(problem: str) -> NoReturn:
         raise CorruptIndexError(
@@ -202,7 +178,7 @@ def _read(data: bytes, where: str) -> Manifest:
     ):
         corrupt("its checksum does not match")
     try:
-        values = parse_json(data)
+        values = parse_strict_json(data, "ascii")
         del values["checksum"]
         version = _integer(values.get("schema_version"), "schema_version")
         if version != SCHEMA_VERSION:
@@ -295,26 +271,3 @@ def _object(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{name} must be an object")
     return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        raise ValueError("it has a key twice")
-    return values
-
-
-def _parse_int(text: str) -> int:
-    if len(text) > _MAX_DIGITS:
-        raise ValueError("it has a number that is too long")
-    return int(text)
-
-
-def _parse_float(text: str) -> float:
-    if len(text) > _MAX_DIGITS or not math.isfinite(value := float(text)):
-        raise ValueError("it has a number that is too long or not finite")
-    return value
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON")

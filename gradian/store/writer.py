@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradian.errors import IncompleteIndexError, StoreError
+from gradian.jsonvalue import parse_strict_json
 from gradian.ops.chunk_io import RowTable, chunk_io
 from gradian.store.cache import find_index, index_path
 from gradian.store.durable import (
@@ -29,6 +30,8 @@ from gradian.store.durable import (
     create_or_read,
     discard_folder,
     make_folder,
+    make_own_folder,
+    read_file,
     remove_stale,
     replace_file,
     store_errors,
@@ -49,7 +52,14 @@ from gradian.store.format import (
     index_id,
 )
 from gradian.store.lock import index_lock
-from gradian.store.manifest import ChunkEntry, Manifest, entry_problem, journal_line, parse_entry, parse_json
+from gradian.store.manifest import (
+    MAX_MANIFEST_BYTES,
+    ChunkEntry,
+    Manifest,
+    entry_problem,
+    journal_line,
+    parse_entry,
+)
 from gradian.store.reader import IndexReader, checked_file, read_tensor
 from gradian.types import BlockSpec, BoolArray, FloatArray, IntArray
 
@@ -285,14 +295,17 @@ class IndexWriter:
     def _resume(self, say: Callable[[str], None]) -> dict[int, ChunkEntry]:
         """Bring the folder to a known state; give the chunks that are whole."""
         chunks = self.path / CHUNKS_FOLDER
-        make_folder(chunks)
+        make_folder(self.path)
+        with store_errors(chunks):
+            make_own_folder(chunks)
         for folder in (self.path.parent, self.path, chunks):
             remove_stale(folder)
         journal = self.path / BUILD_JOURNAL_FILE
-        lines = create_or_read(journal).splitlines(keepends=True)
-        with suppress(FileNotFoundError):
-            lines += (self.path / JOURNAL_FILE).read_bytes().splitlines(keepends=True)
-        listed = self._listed(lines)
+        with store_errors(journal):
+            written = [create_or_read(journal, MAX_MANIFEST_BYTES)]
+        with store_errors(self.path / JOURNAL_FILE), suppress(FileNotFoundError):
+            written.append(read_file(self.path / JOURNAL_FILE, MAX_MANIFEST_BYTES))
+        listed = {k: entry for data in written for k, entry in read_journal(data, self._layout).items()}
         if listed:
             say(
                 f"an earlier build of index {self.id} was interrupted: checking its {len(listed)} committed chunks"
@@ -304,27 +317,10 @@ class IndexWriter:
             if name.endswith(".safetensors"):
                 with suppress(FileNotFoundError):
                     os.unlink(chunks / name)
-        if lines:
+        if any(written):
             # Written anew even if it is right: who wrote it may have been killed before it was flushed.
             replace_file(journal, b"".join(journal_line(entry, self.id) for entry in entries.values()))
         return entries
-
-    def _listed(self, lines: list[bytes]) -> dict[int, ChunkEntry]:
-        """The chunks that a journal lists, as far as it is readable and of this index."""
-        entries: dict[int, ChunkEntry] = {}
-        for line in lines:
-            with suppress(ValueError):
-                values = parse_json(line)
-                if isinstance(values, dict) and values.pop("index", None) == self.id:
-                    entry = parse_entry(values)
-                    k = entry.rows[0] // self._layout.chunk_size
-                    if k < self._layout.n_chunks and not self._problem(k, entry):
-                        entries[k] = entry
-        return entries
-
-    def _problem(self, chunk: int, entry: ChunkEntry) -> str | None:
-        layout = self._layout
-        return entry_problem(entry, layout.chunk_file(chunk), layout.rows(chunk), layout.chunk_bytes(chunk))
 
     def _is_whole(self, chunk: int, entry: ChunkEntry) -> bool:
         name = self._layout.chunk_name(chunk)
@@ -446,6 +442,24 @@ class ChunkWriter:
         if len(np.unique(local)) != len(local) or np.any(written[local]):
             raise ValueError("a row is written twice")
         return local
+
+
+def read_journal(data: bytes, layout: Layout) -> dict[int, ChunkEntry]:
+    """The chunks that a journal lists, as far as it is readable and of this index; of two lines the later one."""
+    entries: dict[int, ChunkEntry] = {}
+    for line in data.splitlines(keepends=True):
+        with suppress(ValueError):
+            values = parse_strict_json(line, "ascii")
+            if isinstance(values, dict) and values.pop("index", None) == layout.index:
+                entry = parse_entry(values)
+                k = entry.rows[0] // layout.chunk_size
+                if k < layout.n_chunks and not _problem(layout, k, entry):
+                    entries[k] = entry
+    return entries
+
+
+def _problem(layout: Layout, chunk: int, entry: ChunkEntry) -> str | None:
+    return entry_problem(entry, layout.chunk_file(chunk), layout.rows(chunk), layout.chunk_bytes(chunk))
 
 
 def _find_same(cache_dir: Path | str, layout: Layout) -> IndexReader | None:

@@ -19,7 +19,6 @@ What to do
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from pathlib import Path
 from gradian.checks.audit import Audit
 from gradian.checks.registry import CannotTell, Need, check
 from gradian.data.masks import has_generation_block
+from gradian.jsonvalue import parse_json
 from gradian.runs.artifact import LogRow
 from gradian.types import Finding, Severity
 
@@ -89,9 +89,9 @@ def _run_template(folder: Path) -> str | None:
         if written.is_file() and written.stat().st_size <= _MAX_BYTES:
             return written.read_text(encoding="utf-8")
         if settings.is_file() and settings.stat().st_size <= _MAX_BYTES:
-            read = json.loads(settings.read_text(encoding="utf-8"))
+            read = parse_json(settings.read_text(encoding="utf-8"))
             template = read.get("chat_template") if isinstance(read, dict) else None
             return template if isinstance(template, str) else None
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return None
     return None

@@ -16,7 +16,6 @@ What to do
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from collections.abc import Iterator
 from gradian.checks.audit import Audit
 from gradian.checks.registry import Need, check
 from gradian.checks.row_findings import by_share, excerpt, ids_at, row_figures, row_list
+from gradian.jsonvalue import parse_json
 from gradian.types import Example, Finding, Severity
 
 ID = "data.format_inconsistency"
@@ -69,8 +69,8 @@ def target_format(target: str) -> str:
     text = target.strip()
     if text[0] in "{[" and text[-1] in "}]" and len(text) <= _LONGEST_JSON:
         try:
-            json.loads(text)
-        except (ValueError, RecursionError):
+            parse_json(text)
+        except ValueError:
             return "prose"
         return "json"
     if text.startswith("```") and text.endswith("```") and len(text) > 6 and text.count("```") == 2:

@@ -16,13 +16,13 @@ What to do
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradian.checks.audit import Audit
 from gradian.checks.registry import Need, check
 from gradian.checks.row_findings import by_share, ids_at, row_figures, row_list
+from gradian.jsonvalue import parse_json
 from gradian.types import Example, Finding, Severity
 
 ID = "data.null_padded_tools"
@@ -73,8 +73,8 @@ def _calls(example: Example) -> Iterator[tuple[str, Mapping[str, Any]]]:
             arguments = function.get("arguments")
             if isinstance(arguments, str):
                 try:
-                    arguments = json.loads(arguments)
-                except (ValueError, RecursionError):
+                    arguments = parse_json(arguments)
+                except ValueError:
                     continue
             if isinstance(arguments, Mapping):
                 yield str(function.get("name")), arguments
