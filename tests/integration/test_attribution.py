@@ -8,10 +8,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import gradian
 from gradian import attribution
 from gradian.api import build_index_for
+from gradian.cli.main import app
 from gradian.errors import (
     ConfigError,
     DataError,
@@ -95,6 +97,28 @@ def test_the_same_question_twice_gives_the_same_bytes_and_no_row_through_the_mod
     written = json.loads((tmp_path / "report.json").read_text())
     assert written["examples"][3]["score"] == report.examples[3].score
     assert (tmp_path / "report.md").read_text().startswith("# ")
+
+
+@pytest.mark.parametrize(
+    "name", ["chunks/000001.safetensors", "examples.safetensors", "journal.jsonl", "manifest.json"]
+)
+def test_a_byte_that_changed_in_the_index_is_an_error_with_its_file_and_no_score(
+    report: Report, poisoned_run: PoisonedRun, poisoned_cache: Path, tmp_path: Path, name: str
+) -> None:
+    shutil.copytree(poisoned_cache, tmp_path / "cache")
+    config = poisoned_run.config(tmp_path / "cache")
+    path = tmp_path / "cache" / "index" / report.provenance["index"]["id"] / name
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 1
+    path.write_bytes(data)
+    settings = tmp_path / "gradian.json"  # JSON is YAML
+    settings.write_text(config.model_dump_json())
+    out = tmp_path / "out"
+    done = CliRunner().invoke(app, ["attribute", "--config", str(settings), "--out", str(out)])
+    assert done.exit_code == 2, done.output
+    assert path.name in done.stderr
+    assert done.stdout == ""
+    assert not any(out.glob("report.*"))
 
 
 def test_what_changes_a_number_changes_the_index_id(
