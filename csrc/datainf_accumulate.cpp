@@ -5,6 +5,8 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <atomic>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -16,6 +18,7 @@
 #include "bindings.h"
 #include "checked.h"
 #include "scoring.h"
+#include "signals.h"
 #include "thread_pool.h"
 
 namespace py = pybind11;
@@ -33,11 +36,15 @@ constexpr std::size_t kMaxTileRows = 96;
 constexpr std::size_t kPanelRows = 256;
 
 // A multiple of the rows that the kernels take at a time.
-std::size_t tile_rows(const StoredRows& rows, std::size_t m) {
+std::size_t tile_rows(std::size_t row_bytes, std::size_t m) {
   const std::size_t step = m == 1 ? kSweepRows : 12;
-  const std::size_t wanted = std::max(kTileBytes / rows.row_bytes(), m == 1 ? 0 : kRowsPerQuery * m);
+  const std::size_t wanted =
+      std::max(kTileBytes / std::max<std::size_t>(1, row_bytes), m == 1 ? 0 : kRowsPerQuery * m);
   return std::clamp(wanted / step * step, step, kMaxTileRows);
 }
+
+// Tiles whose rows are summed up before the sum goes on in float64.
+std::size_t panel_tiles(std::size_t rows) { return std::max<std::size_t>(1, kPanelRows / rows); }
 
 struct Tile {
   std::size_t first = 0;
@@ -64,7 +71,7 @@ struct Scratch {
 class Pass {
  public:
   Pass(const StoredRows& rows, const float* queries, std::size_t m, const double* scale, std::size_t threads,
-       Isa isa, double* dots, double* total)
+       Isa isa, double* dots, double* total, SignalWatch& signals)
       : rows_(rows),
         m_(m),
         scale_(scale),
@@ -72,13 +79,14 @@ class Pass {
         total_(total),
         kernels_(row_kernels(isa)),
         layout_(rows.columns()),
-        tile_rows_(tile_rows(rows, m)),
+        tile_rows_(tile_rows(rows.row_bytes(), m)),
         tiles_((rows.size() + tile_rows_ - 1) / tile_rows_),
-        panel_tiles_(std::max<std::size_t>(1, kPanelRows / tile_rows_)),
+        panel_tiles_(panel_tiles(tile_rows_)),
         queries_(layout_, m),
         panel_(layout_, m),
         workers_(std::max<std::size_t>(1, std::min(threads, layout_.slices))),
-        barrier_(workers_) {
+        barrier_(workers_),
+        signals_(signals) {
     queries_.fill(queries);
     const std::size_t size = checked_product(layout_.slices, tile_rows_, m_);
     for (std::vector<double>& partial : partial_) partial.resize(size);
@@ -88,7 +96,8 @@ class Pass {
   }
 
   void run() {
-    pool().run(workers_, [this](std::size_t worker) { work(worker); });
+    pool().run(workers_, [this](std::size_t worker) { work(worker); }, [this] { signals_.poll(); });
+    signals_.finish();
   }
 
  private:
@@ -100,18 +109,22 @@ class Pass {
       enter(own.dotted, k);
       double* partial = partial_[k % 2].data();
       const bool full = k > 0 && (k % panel_tiles_ == 0 || k == tiles_);
-      for (std::size_t s = first; s < end; ++s) {
+      for (std::size_t s = first; s < end && !stop(worker); ++s) {
         if (m_ == 1) {
           sweep(own, s, partial + s * tile_rows_);
         } else {
-          multiply(own, s, partial + s * tile_rows_ * m_);
+          multiply(own, s, partial + s * tile_rows_ * m_, worker);
         }
         if (full) flush(s);
       }
       if (k == tiles_) return;
+      if (worker == 0 && signals_.stopped()) last_step_ = k;
       // One meeting a step is enough: the parts of step k + 1 go into the other half of `partial_`, and a
       // thread writes into this half again only after all have met again.
       barrier_.wait();
+      // All leave after the same step, or some would wait for ever. A thread that looks late may see that the
+      // next step is the last one, never that this one was.
+      if (last_step_ <= k) return;
       combine(own.dotted, partial, worker == 0);
       std::swap(own.dotted, own.summed);
     }
@@ -138,11 +151,17 @@ class Pass {
     }
   }
 
-  void multiply(Scratch& own, std::size_t s, double* partial) {
+  // Whether what is computed is no longer wanted.
+  bool stop(std::size_t worker) {
+    if (worker == 0) signals_.poll();
+    return signals_.stopped();
+  }
+
+  void multiply(Scratch& own, std::size_t s, double* partial, std::size_t worker) {
     const std::vector<const char*>& dotted = own.dotted.addresses;
     const std::vector<const char*>& summed = own.summed.addresses;
     std::fill_n(partial, dotted.size() * m_, 0.0);
-    for (std::size_t p = layout_.first_piece(s); p < layout_.end_piece(s); ++p) {
+    for (std::size_t p = layout_.first_piece(s); p < layout_.end_piece(s) && !stop(worker); ++p) {
       const std::size_t columns = layout_.padded_columns(p);
       if (!summed.empty()) {
         const Matrix piece = own.widened.widen(kernels_, rows_.dtype(), summed.data(), summed.size(), p);
@@ -193,14 +212,21 @@ class Pass {
   PiecewiseQueries panel_;
   const std::size_t workers_;
   Barrier barrier_;
+  SignalWatch& signals_;
+  std::atomic<std::size_t> last_step_{std::numeric_limits<std::size_t>::max()};
   std::vector<double> partial_[2];
   std::vector<std::unique_ptr<Scratch>> scratch_;
 };
 
+std::size_t datainf_panel_rows(const std::string& dtype, std::size_t m, std::size_t columns) {
+  const std::size_t rows = tile_rows(checked_product(columns, item_size(dtype_named(dtype))), m);
+  return rows * panel_tiles(rows);
+}
+
 std::pair<Doubles, Doubles> datainf_accumulate(const py::list& segments, const std::string& dtype,
                                                const Floats& queries, const Doubles& scale,
                                                std::size_t threads, const std::optional<std::string>& isa,
-                                               bool keep_dots) {
+                                               bool keep_dots, std::optional<Doubles> total) {
   if (queries.ndim() != 2) throw std::invalid_argument("queries must be a matrix");
   const auto m = static_cast<std::size_t>(queries.shape(0));
   const auto columns = static_cast<std::size_t>(queries.shape(1));
@@ -209,20 +235,27 @@ std::pair<Doubles, Doubles> datainf_accumulate(const py::list& segments, const s
   if (scale.ndim() != 1 || static_cast<std::size_t>(scale.shape(0)) != rows.size()) {
     throw std::invalid_argument("there must be one scale per row");
   }
-  std::pair<Doubles, Doubles> result(new_matrix(keep_dots ? rows.size() : 0, m), new_matrix(m, columns));
-  double* dots = keep_dots ? result.first.mutable_data() : nullptr;
-  double* total = result.second.mutable_data();
+  if (total &&
+      (total->ndim() != 2 || total->shape(0) != queries.shape(0) || total->shape(1) != queries.shape(1))) {
+    throw std::invalid_argument("the total must have the shape of the queries");
+  }
+  const bool fresh = !total;
+  if (fresh) total = new_matrix(m, columns);
+  Doubles kept = new_matrix(keep_dots ? rows.size() : 0, m);
+  double* dots = keep_dots ? kept.mutable_data() : nullptr;
+  double* sums = total->mutable_data();
   const float* from = queries.data();
   const double* factors = scale.data();
   {
+    SignalWatch signals;
     const py::gil_scoped_release release;
     if (keep_dots) std::fill_n(dots, rows.size() * m, 0.0);
-    std::fill_n(total, m * columns, 0.0);
+    if (fresh) std::fill_n(sums, m * columns, 0.0);
     if (rows.size() > 0 && m > 0 && columns > 0) {
-      Pass(rows, from, m, factors, threads, set, dots, total).run();
+      Pass(rows, from, m, factors, threads, set, dots, sums, signals).run();
     }
   }
-  return result;
+  return {std::move(kept), *std::move(total)};
 }
 
 }  // namespace
@@ -231,7 +264,11 @@ void bind_datainf_accumulate(py::module_& module) {
   module.def("datainf_accumulate", &datainf_accumulate, py::arg("segments"), py::arg("dtype"),
              py::arg("queries").noconvert(), py::arg("scale").noconvert(), py::arg("threads"),
              py::arg("isa") = py::none(), py::arg("keep_dots") = true,
+             py::arg("total").noconvert() = py::none(),
              "Dot products and their weighted sum of rows in one read; see gradian.ops.datainf_accumulate.");
+  module.def("datainf_panel_rows", &datainf_panel_rows, py::arg("dtype"), py::arg("queries"),
+             py::arg("columns"),
+             "The rows may be given in parts of a multiple of so many without changing a bit of the sum.");
 }
 
 }  // namespace gradian

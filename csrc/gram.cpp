@@ -15,6 +15,7 @@
 #include "bindings.h"
 #include "checked.h"
 #include "scoring.h"
+#include "signals.h"
 #include "thread_pool.h"
 
 namespace py = pybind11;
@@ -44,7 +45,7 @@ class Panels {
   Panels(const StoredRows& rows, Isa isa, float* out)
       : rows_(rows), layout_(rows.columns()), kernels_(row_kernels(isa)), out_(out) {}
 
-  void compute(std::size_t threads) {
+  void compute(std::size_t threads, SignalWatch& signals) {
     const std::size_t panels = (rows_.size() + kPanelRows - 1) / kPanelRows;
     const std::size_t workers = std::max<std::size_t>(1, std::min(threads, panels));
     std::vector<std::unique_ptr<Scratch>> scratch;
@@ -52,14 +53,20 @@ class Panels {
       scratch.push_back(std::make_unique<Scratch>(layout_, rows_.size()));
     }
     std::atomic<std::size_t> next{0};
-    pool().run(workers, [&](std::size_t worker) {
+    const auto body = [&](std::size_t worker) {
+      const auto stop = [&signals, worker] {
+        if (worker == 0) signals.poll();
+        return signals.stopped();
+      };
       // The last panel has the most products: it goes first, so that the threads end together.
       for (std::size_t taken = next++; taken < panels; taken = next++) {
         const std::size_t panel = panels - 1 - taken;
-        sum(panel, *scratch[worker]);
+        if (!sum(panel, *scratch[worker], stop)) return;
         write(panel, scratch[worker]->sums.data());
       }
-    });
+    };
+    pool().run(workers, body, [&signals] { signals.poll(); });
+    signals.finish();
   }
 
  private:
@@ -72,19 +79,22 @@ class Panels {
     return to.widen(kernels_, rows_.dtype(), own.addresses.data(), count, piece);
   }
 
-  // own.sums[i * n + j] = <rows[first(panel) + i], rows[j]>, for j < end(panel).
-  void sum(std::size_t panel, Scratch& own) const {
+  // own.sums[i * n + j] = <rows[first(panel) + i], rows[j]>, for j < end(panel). False if it was stopped.
+  template <typename Stop>
+  bool sum(std::size_t panel, Scratch& own, const Stop& stop) const {
     const std::size_t n = rows_.size();
     std::fill(own.sums.begin(), own.sums.end(), 0.0);
     for (std::size_t piece = 0; piece < layout_.pieces; ++piece) {
       const std::size_t columns = layout_.padded_columns(piece);
       const Matrix left = widen(panel, piece, own.left, own);
       for (std::size_t other = 0; other < panel; ++other) {
+        if (stop()) return false;
         const Matrix right = widen(other, piece, own.right, own);
         kernels_.dots(left, right, columns, own.sums.data() + first(other), n);
       }
       kernels_.dots(left, left, columns, own.sums.data() + first(panel), n);
     }
+    return true;
   }
 
   // Rows of the panel up to the diagonal, and the same numbers in the columns.
@@ -120,8 +130,9 @@ Floats gram(const py::list& segments, const std::string& dtype, std::size_t colu
   Floats products({static_cast<py::ssize_t>(n), static_cast<py::ssize_t>(n)});
   float* out = products.mutable_data();
   {
+    SignalWatch signals;
     const py::gil_scoped_release release;
-    Panels(rows, set, out).compute(threads);
+    Panels(rows, set, out).compute(threads, signals);
   }
   return products;
 }

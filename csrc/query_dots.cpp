@@ -14,6 +14,7 @@
 #include "bindings.h"
 #include "checked.h"
 #include "scoring.h"
+#include "signals.h"
 #include "thread_pool.h"
 
 namespace py = pybind11;
@@ -40,7 +41,7 @@ struct Scratch {
 
 // dots[i * m + q] = <rows[i], queries[q]>, for queries [m, columns].
 void compute(const StoredRows& rows, const float* queries, std::size_t m, std::size_t threads, Isa isa,
-             double* dots) {
+             double* dots, SignalWatch& signals) {
   const std::size_t n = rows.size();
   std::fill_n(dots, checked_product(n, m), 0.0);
   if (n == 0 || m == 0 || rows.columns() == 0) return;
@@ -55,14 +56,19 @@ void compute(const StoredRows& rows, const float* queries, std::size_t m, std::s
     scratch.push_back(std::make_unique<Scratch>(layout, kernels, rows.dtype(), m));
   }
   std::atomic<std::size_t> next{0};
-  pool().run(workers, [&](std::size_t worker) {
+  const auto body = [&](std::size_t worker) {
     Scratch& own = *scratch[worker];
+    const auto stop = [&signals, worker] {
+      if (worker == 0) signals.poll();
+      return signals.stopped();
+    };
     for (std::size_t tile = next++; tile < tiles; tile = next++) {
       const std::size_t first = tile * kTileRows;
       const std::size_t count = std::min(kTileRows, n - first);
       double* out = dots + first * m;
       rows.find(first, count, own.addresses.data());
       for (std::size_t s = 0; s < layout.slices; ++s) {
+        if (stop()) return;
         std::fill(own.partial.begin(), own.partial.end(), 0.0);
         if (m == 1) {
           for (std::size_t r = 0; r < count; r += kSweepRows) {
@@ -72,7 +78,7 @@ void compute(const StoredRows& rows, const float* queries, std::size_t m, std::s
             std::copy_n(group, size, own.partial.data() + r);
           }
         } else {
-          for (std::size_t p = layout.first_piece(s); p < layout.end_piece(s); ++p) {
+          for (std::size_t p = layout.first_piece(s); p < layout.end_piece(s) && !stop(); ++p) {
             own.widened.dots(kernels, rows.dtype(), own.addresses.data(), count, p, packed.matrix(p),
                              own.partial.data(), m);
           }
@@ -80,7 +86,9 @@ void compute(const StoredRows& rows, const float* queries, std::size_t m, std::s
         for (std::size_t i = 0; i < count * m; ++i) out[i] += own.partial[i];
       }
     }
-  });
+  };
+  pool().run(workers, body, [&signals] { signals.poll(); });
+  signals.finish();
 }
 
 Doubles query_dots(const py::list& segments, const std::string& dtype, const Floats& queries,
@@ -94,8 +102,9 @@ Doubles query_dots(const py::list& segments, const std::string& dtype, const Flo
   double* out = dots.mutable_data();
   const float* from = queries.data();
   {
+    SignalWatch signals;
     const py::gil_scoped_release release;
-    compute(rows, from, m, threads, set, out);
+    compute(rows, from, m, threads, set, out, signals);
   }
   return dots;
 }

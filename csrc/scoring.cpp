@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
+#include <memory>
 
 #include "checked.h"
 
@@ -25,11 +25,13 @@ constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return a / b + (
 
 }  // namespace
 
-FloatBuffer::FloatBuffer(std::size_t size)
-    : data_(static_cast<float*>(::operator new(checked_product(std::max<std::size_t>(size, 1), sizeof(float)),
-                                               std::align_val_t{kLine}))) {}
-
-void FloatBuffer::Free::operator()(float* data) const { ::operator delete(data, std::align_val_t{kLine}); }
+FloatBuffer::FloatBuffer(std::size_t size) {
+  constexpr std::size_t kLineFloats = kLine / sizeof(float);
+  std::size_t space = checked_product(checked_sum(size, 2 * kLineFloats), sizeof(float));
+  held_.reset(new float[space / sizeof(float)]);
+  void* at = held_.get();
+  data_ = static_cast<float*>(std::align(kLine, size * sizeof(float), at, space));
+}
 
 ColumnLayout::ColumnLayout(std::size_t n_columns) : columns(n_columns) {
   const std::size_t wanted = divide_up(divide_up(columns, kSlices), kMinPiece) * kMinPiece;

@@ -15,17 +15,18 @@
 namespace gradian {
 
 // Uninitialised numbers at the start of a cache line.
+//
+// Aligned by hand: the C library may fail to use a gap that an aligned block of the same size has left, and
+// then the heap grows with every call.
 class FloatBuffer {
  public:
   explicit FloatBuffer(std::size_t size);
-  float* data() { return data_.get(); }
-  const float* data() const { return data_.get(); }
+  float* data() { return data_; }
+  const float* data() const { return data_; }
 
  private:
-  struct Free {
-    void operator()(float* data) const;
-  };
-  std::unique_ptr<float, Free> data_;
+  std::unique_ptr<float[]> held_;
+  float* data_;
 };
 
 struct ColumnLayout {

@@ -3,12 +3,14 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
 
 namespace gradian {
 
 namespace {
 
 constexpr int kSpins = 2000;
+constexpr std::chrono::milliseconds kMeanwhile{50};
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -68,7 +70,8 @@ void ThreadPool::work(std::size_t worker, std::size_t seen) {
   }
 }
 
-void ThreadPool::run(std::size_t n, const std::function<void(std::size_t)>& body) {
+void ThreadPool::run(std::size_t n, const std::function<void(std::size_t)>& body,
+                     const std::function<void()>& meanwhile) {
   if (n == 0) return;
   if (n == 1) {
     body(0);
@@ -96,7 +99,13 @@ void ThreadPool::run(std::size_t n, const std::function<void(std::size_t)>& body
     error = std::current_exception();
   }
   std::unique_lock<std::mutex> lock(mutex_);
-  done_.wait(lock, [&] { return pending_ == 0; });
+  const auto done = [&] { return pending_ == 0; };
+  while (meanwhile && !done_.wait_for(lock, kMeanwhile, done)) {
+    lock.unlock();
+    meanwhile();
+    lock.lock();
+  }
+  done_.wait(lock, done);
   body_ = nullptr;
   if (!error) error = error_;
   error_ = nullptr;

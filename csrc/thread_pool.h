@@ -40,7 +40,10 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  void run(std::size_t n, const std::function<void(std::size_t)>& body);
+  // `meanwhile` is called now and then while the calling thread has nothing left to do but wait; it must not
+  // throw.
+  void run(std::size_t n, const std::function<void(std::size_t)>& body,
+           const std::function<void()>& meanwhile = {});
 
   // Calls body(task) for every task below `tasks`, on at most `threads` threads, in no particular order.
   void for_each(std::size_t tasks, std::size_t threads, const std::function<void(std::size_t)>& body);

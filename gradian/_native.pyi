@@ -40,7 +40,9 @@ def datainf_accumulate(
     threads: int,
     isa: str | None = None,
     keep_dots: bool = True,
+    total: NDArray[np.float64] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
+def datainf_panel_rows(dtype: str, queries: int, columns: int) -> int: ...
 
 class _BoundClass(type): ...
 

@@ -1,4 +1,4 @@
-"""How long work reports how far it is, without knowing who shows it."""
+"""How long work reports how far it is and what an interruption would keep, without knowing who shows it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,16 @@ class Progress(Protocol):
         """Begin a task of `total` items, ended when the context closes; the value advances it."""
         ...
 
+    def keep(self, what: str, state: Callable[[], str], *, forced: bool = False) -> None:
+        """Note what is kept if the work is interrupted from here on.
+
+        Args:
+            what: the thing that is made; a later note on it takes the place of this one.
+            state: says in a sentence how much of it there is, when it is asked, on whatever thread.
+            forced: it is being made anew, as was asked. To ask for that again would throw away what is kept.
+        """
+        ...
+
 
 def _ignore(_: int) -> None:
     return None
@@ -28,3 +38,6 @@ class NullProgress:
     def task(self, title: str, total: int) -> AbstractContextManager[Advance]:
         """Return a context whose value does nothing."""
         return nullcontext(_ignore)
+
+    def keep(self, what: str, state: Callable[[], str], *, forced: bool = False) -> None:
+        """Do nothing."""

@@ -126,6 +126,7 @@ class Session:
         if found is None:
             return self._build(id_, force)
         log.info("index %s: found whole with %d rows; no training row goes through the model", id_, found.n)
+        self.progress.keep("index", lambda: f"index {id_}, which is whole")
         found.verify()
         return found
 
@@ -158,6 +159,12 @@ class Session:
             force=force,
             on_message=log.info,
         ) as writer:
+            chunks = -(-n // grads.chunk_size)
+            self.progress.keep(
+                "index",
+                lambda: f"index {id_}: {chunks - len(writer.pending)} of {chunks} chunks",
+                forced=force,
+            )
             if not writer.finished:
                 check_disk(self.config.cache_dir, writer.bytes_left, grads, blocks=specs, n=n)
                 rows = sum(len(writer.chunk_rows(k)) for k in writer.pending)

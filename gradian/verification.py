@@ -100,6 +100,7 @@ def verify_run(
             progress=progress,
         )
         log.info("attributed: %s", out / ROUND_1 / "report.md")
+        progress.keep("round 1", lambda: f"the report in {out / ROUND_1}")
     else:
         _check_report(report, rounds, evals)
     accused = accused_rows(report)

@@ -17,6 +17,8 @@ LEVELS = {
     "registry": 0,
     "jsonvalue": 0,
     "progress": 0,
+    "shell": 0,
+    "address_space": 0,
     "supported": 0,
     "config": 0,
     "ops": 1,

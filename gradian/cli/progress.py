@@ -1,10 +1,13 @@
-"""Progress on the terminal: rate and time left, for work that takes more than two seconds."""
+"""Progress on the terminal: rate and time left, for work that takes more than two seconds.
+
+What an interruption would keep goes to whoever ends the command (`interrupts.py`).
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -22,6 +25,7 @@ from rich.progress import (
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
+from gradian.cli import interrupts
 from gradian.progress import Advance, NullProgress, Progress
 
 DELAY_S = 2.0
@@ -38,7 +42,17 @@ class _RateColumn(ProgressColumn):
         return Text(f"{speed:.1f}/s" if speed >= 1 else f"{1 / speed:.1f} s each")
 
 
-class TerminalProgress:
+class QuietProgress(NullProgress):
+    """Shows no bars."""
+
+    def keep(self, what: str, state: Callable[[], str], *, forced: bool = False) -> None:
+        """See `gradian.progress.Progress`."""
+        signals = interrupts.current()
+        if signals is not None:
+            signals.keep(what, state, forced=forced)
+
+
+class TerminalProgress(QuietProgress):
     """Bars on standard error, each shown only once its task has run for `delay_s` seconds.
 
     Args:
@@ -113,4 +127,4 @@ class TerminalProgress:
 def terminal_progress() -> Progress:
     """Return bars on standard error, or nothing where that is not a terminal."""
     console = Console(stderr=True)
-    return TerminalProgress(console) if sys.stderr.isatty() else NullProgress()
+    return TerminalProgress(console) if sys.stderr.isatty() else QuietProgress()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from gradian.model.checkpoint import absolute_name, checkpoint_fingerprint
 from gradian.progress import NullProgress, Progress
 from gradian.report.model import Report
 from gradian.runs.gradian_run import RUN_FILE, read_run
+from gradian.shell import shell_line
 from gradian.types import BoolArray, FloatArray
 
 CAPABILITY = "capitals"
@@ -81,6 +81,7 @@ def run_demo(
     files = DemoFiles(out)
     if force:
         clear(files)
+    shown.keep("demo", lambda: f"what is whole in {files.folder}", forced=force)
     name = _chat_model(base_model, say)
     kept = prepare(
         files,
@@ -180,7 +181,7 @@ def _known_countries(base_model: str, settings: DemoSettings, progress: Progress
 
 
 def _say_command(say: Callable[[str], None], words: Sequence[str]) -> None:
-    say(f"$ {shlex.join(words)}")
+    say(f"$ {shell_line(words)}")
 
 
 def _peak_bytes() -> int:

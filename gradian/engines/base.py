@@ -7,7 +7,7 @@ store once for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -17,8 +17,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from gradian.address_space import address_space_left
 from gradian.ops.datainf_accumulate import datainf_accumulate
 from gradian.ops.query_dots import query_dots
+from gradian.ops.stored_rows import TILE_ROWS
 from gradian.registry import Registry
 from gradian.types import BlockSpec, FloatArray
 
@@ -77,8 +79,10 @@ class BlockView:
 
     Engines work on D, K and the norms where K is known, and stream the block where it is not.
 
-    The block's files stay mapped as long as the view lives: their pages are looked up once, for both reads.
-    Memory beside them: a few arrays of m x d and one of n x m, whatever the number of rows on disk.
+    The block's files stay mapped as long as the view lives: their pages are looked up once, for both reads. Where
+    address space is limited and the block would take too much of what is left, each read maps a part after the other;
+    no score depends on it. Memory beside them: a few arrays of m x d and one of n x m, whatever the number of rows on
+    disk.
 
     Args:
         store: the index.
@@ -126,10 +130,27 @@ class BlockView:
             return settings.lambda_override
         return settings.lambda_scale * float(self.sq_norms.mean())
 
+    @property
+    def segments(self) -> Iterable[Tensor]:
+        """The gradients in storage dtype, [rows_k, d] for each chunk in order; to be gone through once."""
+        # Cut where the references cut a chunk themselves, or their sums would round otherwise.
+        return self._mapped if self._fits else self._arriving(TILE_ROWS)
+
+    def _arriving(self, max_rows: int | None = None) -> Iterator[Tensor]:
+        for _, rows in self._store.tiles(self._block, max_rows):
+            yield torch.from_numpy(rows)
+            # Or this frame would keep them while the next ones are mapped.
+            del rows
+
     @cached_property
-    def segments(self) -> list[Tensor]:
-        """The gradients in storage dtype, [rows_k, d] for each chunk in order."""
-        return [torch.from_numpy(rows) for _, rows in self._store.tiles(self._block)]
+    def _mapped(self) -> list[Tensor]:
+        return list(self._arriving())
+
+    @cached_property
+    def _fits(self) -> bool:
+        # Half, since scores and compiled code need some too; as if stored in float32.
+        left = address_space_left()
+        return left is None or 4 * self.n * self.queries.shape[1] <= left // 2
 
     @property
     def dots(self) -> Tensor:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from gradian.address_space import address_space_left
 from gradian.errors import StoreError
 from gradian.ops.gram import gram
 from gradian.progress import Progress
@@ -86,6 +87,10 @@ def gram_matrices(
     )
     if found is not None or (policy == "auto" and not pays):
         return found
+    largest = max(spec.size for spec in reader.blocks)
+    if not _fits(reader.n, largest, np.dtype(reader.dtype).itemsize):
+        _tell(reader, policy, "the limit on address space leaves too little to build them")
+        return None
     try:
         with progress.task("Gram matrices", len(reader.blocks)) as advance:
 
@@ -98,10 +103,16 @@ def gram_matrices(
             return write_gram(reader, compute, log.info)
     except StoreError as error:
         # An index that cannot be read meets its reader again in the scores.
-        log.log(
-            logging.WARNING if policy == "always" else logging.INFO,
-            "index %s: scored without Gram matrices: %s",
-            reader.id,
-            error,
-        )
+        _tell(reader, policy, str(error))
         return None
+
+
+def _fits(n: int, elements: int, item_bytes: int) -> bool:
+    """Whether a block of the store, its K and the sums behind it can be in address space together."""
+    left = address_space_left()
+    return left is None or n * elements * item_bytes + 3 * _GRAM_ITEM_BYTES * n * n <= left // 2
+
+
+def _tell(reader: IndexReader, policy: str, why: str) -> None:
+    level = logging.WARNING if policy == "always" else logging.INFO
+    log.log(level, "index %s: scored without Gram matrices: %s", reader.id, why)

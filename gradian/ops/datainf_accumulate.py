@@ -6,22 +6,30 @@ as its dots are, so the second product takes the rows while they are still in ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gradian.ops._dispatch import Op, cpu_obstacle, native
-from gradian.ops.query_dots import COLUMNS, tile_dots
-from gradian.ops.stored_rows import check_queries, native_rows, row_tiles, thread_count
+from gradian.ops.query_dots import COLUMNS, joined_dots, tile_dots
+from gradian.ops.stored_rows import (
+    check_queries,
+    dtype_name,
+    native_rows,
+    row_parts,
+    row_tiles,
+    thread_count,
+)
 
 OP = Op[Any]("datainf_accumulate", stored=True)
 
 
 @OP.implementation("reference")
 def datainf_accumulate_reference(
-    segments: Sequence[Tensor], queries: Tensor, scale: Tensor, threads: int, keep_dots: bool
+    segments: Iterable[Tensor], queries: Tensor, scale: Tensor, threads: int, keep_dots: bool
 ) -> tuple[Tensor | None, Tensor]:
     """The definition in pure torch, on as many threads as torch uses; see `datainf_accumulate`."""
     kept = torch.empty(len(scale), len(queries), dtype=torch.float64) if keep_dots else None
@@ -40,17 +48,30 @@ def datainf_accumulate_reference(
 
 @OP.implementation("native", cpu_obstacle)
 def _native_datainf_accumulate(
-    segments: Sequence[Tensor], queries: Tensor, scale: Tensor, threads: int, keep_dots: bool
+    segments: Iterable[Tensor], queries: Tensor, scale: Tensor, threads: int, keep_dots: bool
 ) -> tuple[Tensor | None, Tensor]:
-    arrays, dtype = native_rows(segments)
-    dots, total = native().datainf_accumulate(
-        arrays, dtype, queries.contiguous().numpy(), scale.contiguous().numpy(), threads, keep_dots=keep_dots
-    )
-    return torch.from_numpy(dots) if keep_dots else None, torch.from_numpy(total)
+    vectors, factors = queries.contiguous().numpy(), scale.contiguous().numpy()
+    total = np.zeros(queries.shape)
+    kept: list[Tensor] = []
+    first = 0
+    # Sums stand in float32 over a panel of rows: a part ends where a panel does.
+    for part in row_parts(
+        segments, lambda dtype: int(native().datainf_panel_rows(dtype_name(dtype), *queries.shape))
+    ):
+        arrays, dtype = native_rows(part)
+        rows = slice(first, first + sum(map(len, part)))
+        dots, total = native().datainf_accumulate(
+            arrays, dtype, vectors, factors[rows], threads, keep_dots=keep_dots, total=total
+        )
+        kept.append(torch.from_numpy(dots))
+        first = rows.stop
+        # Or the next part would be mapped beside this one.
+        del part, arrays
+    return joined_dots(kept, queries) if keep_dots else None, torch.from_numpy(total)
 
 
 def datainf_accumulate(
-    segments: Sequence[Tensor],
+    segments: Iterable[Tensor],
     queries: Tensor,
     scale: Tensor,
     *,
@@ -61,7 +82,8 @@ def datainf_accumulate(
     """Return D and sum_i float32(D_i s_i) g_i, from one read of the rows.
 
     Args:
-        segments: the rows g_i, n in all: contiguous [rows_k, d], float32, float16 or bfloat16, as stored.
+        segments: the rows g_i, n in all: contiguous [rows_k, d], float32, float16 or bfloat16, as stored; from an
+            iterator they are let go as they are done with.
         queries: Q [m, d] float32.
         scale: s [n] float64.
         keep_dots: return D; without it memory holds the dots of one tile.
@@ -75,10 +97,11 @@ def datainf_accumulate(
         ValueError: a shape or dtype does not fit.
         OpUnavailableError: `impl` cannot run here.
     """
-    check_queries(segments, queries)
-    if scale.dtype != torch.float64 or scale.shape != (sum(map(len, segments)),):
+    rows = check_queries(segments, queries)
+    counted = sum(map(len, rows)) if isinstance(rows, Sequence) else len(scale)
+    if scale.dtype != torch.float64 or scale.shape != (counted,):
         raise ValueError(f"want one float64 scale per row, got {scale.dtype} {tuple(scale.shape)}")
     result: tuple[Tensor | None, Tensor] = OP.choose(queries, impl)(
-        segments, queries, scale, thread_count(threads), keep_dots
+        rows, queries, scale, thread_count(threads), keep_dots
     )
     return result

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradian.ops._dispatch import Op, cpu_obstacle, native
-from gradian.ops.stored_rows import check_queries, native_rows, row_tiles, thread_count
+from gradian.ops.stored_rows import check_queries, native_rows, row_parts, row_tiles, thread_count
 
 OP = Op[Any]("query_dots", stored=True)
 
@@ -27,28 +27,39 @@ def tile_dots(rows: Tensor, queries: Tensor) -> Tensor:
     return out
 
 
+def joined_dots(parts: Sequence[Tensor], queries: Tensor) -> Tensor:
+    """Return the dots of neighbouring rows, float64 [b_k, m] each, as one matrix."""
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat([torch.empty(0, len(queries), dtype=torch.float64), *parts])
+
+
 @OP.implementation("reference")
-def query_dots_reference(segments: Sequence[Tensor], queries: Tensor, threads: int) -> Tensor:
+def query_dots_reference(segments: Iterable[Tensor], queries: Tensor, threads: int) -> Tensor:
     """The definition in pure torch, on as many threads as torch uses; see `query_dots`."""
-    out = torch.empty(sum(map(len, segments)), len(queries), dtype=torch.float64)
-    for rows, tile in row_tiles(segments):
-        out[rows] = tile_dots(tile, queries)
-    return out
+    return joined_dots([tile_dots(tile, queries) for _, tile in row_tiles(segments)], queries)
 
 
 @OP.implementation("native", cpu_obstacle)
-def _native_query_dots(segments: Sequence[Tensor], queries: Tensor, threads: int) -> Tensor:
-    arrays, dtype = native_rows(segments)
-    return torch.from_numpy(native().query_dots(arrays, dtype, queries.contiguous().numpy(), threads))
+def _native_query_dots(segments: Iterable[Tensor], queries: Tensor, threads: int) -> Tensor:
+    vectors = queries.contiguous().numpy()
+    dots = []
+    for part in row_parts(segments):
+        arrays, dtype = native_rows(part)
+        dots.append(torch.from_numpy(native().query_dots(arrays, dtype, vectors, threads)))
+        # Or the next part would be mapped beside this one.
+        del part, arrays
+    return joined_dots(dots, queries)
 
 
 def query_dots(
-    segments: Sequence[Tensor], queries: Tensor, *, threads: int | None = None, impl: str | None = None
+    segments: Iterable[Tensor], queries: Tensor, *, threads: int | None = None, impl: str | None = None
 ) -> Tensor:
     """Return the dot product of every stored row with every query.
 
     Args:
-        segments: the rows G, n in all: contiguous [rows_k, d], float32, float16 or bfloat16, as stored.
+        segments: the rows G, n in all: contiguous [rows_k, d], float32, float16 or bfloat16, as stored; from an
+            iterator they are let go as they are done with.
         queries: Q [m, d] float32.
         threads: of the compiled code; as many as torch uses if None. The result does not depend on it.
         impl: implementation to use; None leaves the choice to `gradian.ops._dispatch`.
@@ -60,6 +71,6 @@ def query_dots(
         ValueError: a shape or dtype does not fit.
         OpUnavailableError: `impl` cannot run here.
     """
-    check_queries(segments, queries)
-    dots: Tensor = OP.choose(queries, impl)(segments, queries, thread_count(threads))
+    rows = check_queries(segments, queries)
+    dots: Tensor = OP.choose(queries, impl)(rows, queries, thread_count(threads))
     return dots

@@ -26,6 +26,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from gradian.address_space import address_space_left, share_of_what_is_left
 from gradian.errors import CorruptIndexError, GradianError, IncompleteIndexError, StoreError
 from gradian.ops.chunk_io import READ_AHEAD_BYTES, chunk_io
 from gradian.store.format import (
@@ -74,8 +75,9 @@ class IndexReader:
         self.path = path
         self.manifest = manifest
         self._layout = manifest.layout
-        self._read_ahead = read_ahead
-        self._rows = chunk_io().reader(manifest.dtype, read_ahead)
+        # All or nothing: the thread that does it takes a stack and a heap of its own.
+        self._read_ahead = read_ahead if share_of_what_is_left(read_ahead) == read_ahead else 0
+        self._rows = chunk_io().reader(manifest.dtype, self._read_ahead)
         self._folder = os.dup(folder)
         weakref.finalize(self, os.close, self._folder)
         self._chunks = _open_inside(self._folder, CHUNKS_FOLDER, path / CHUNKS_FOLDER, os.O_DIRECTORY)
@@ -96,7 +98,8 @@ class IndexReader:
             path: the index folder.
             verify: `headers` checks the manifest and every file's size and header; `checksums` reads every
                 byte as well.
-            read_ahead: bytes to bring in before their turn, rounded up to a whole tile.
+            read_ahead: bytes to bring in before their turn, rounded up to a whole tile; none where address space is
+                short.
 
         Raises:
             IncompleteIndexError: the build has not finished.
@@ -187,6 +190,8 @@ class IndexReader:
             raise ValueError("max_rows must be at least 1")
         for tile in self._arriving(self._mapped(block, max_rows)):
             yield tile.first, tile.rows
+            # Here and below: or this frame would keep the rows while the next ones are mapped.
+            del tile
 
     def chunks(self) -> Iterator[tuple[range, Iterator[GradientArray]]]:
         """The stored gradients of all blocks, chunk after chunk: each file in the order of its bytes.
@@ -225,7 +230,15 @@ class IndexReader:
     def _map(self, fd: int, layout: FileLayout, block: int, chunk: int, first: int, count: int) -> _Tile:
         slot = layout.slots[self.blocks[block].name]
         start = layout.offset(slot) + (first - self._layout.rows(chunk).start) * slot.row_bytes
-        rows = self._rows.map_rows(fd, start, count, slot.shape[1])
+        try:
+            rows = self._rows.map_rows(fd, start, count, slot.shape[1])
+        except OSError as error:
+            raise StoreError(
+                "rows of the index cannot be mapped",
+                where=str(self.path / self._layout.chunk_file(chunk)),
+                found=error.strerror,
+                fix="raise the limit on address space (ulimit -v), or build the index with a smaller grads.chunk_size",
+            ) from error
         return _Tile(chunk, block, _identity(os.fstat(fd)), first, rows)
 
     def _arriving(self, tiles: Iterator[_Tile]) -> Iterator[_Tile]:
@@ -236,10 +249,13 @@ class IndexReader:
                 with self._chunk(tile.chunk, layout) as fd:
                     tile = self._map(fd, layout, tile.block, tile.chunk, tile.first, len(tile.rows))
             yield tile
+            del tile
 
     def _early(self, tiles: Iterator[_Tile]) -> Iterator[_Tile]:
         """The same tiles, mapped before their turn; an error waits for its turn."""
         limit = self._read_ahead if self._rows.reads_ahead else 0
+        # Where it is short, a tile that is wider than the limit is not mapped before the last one is let go.
+        short = address_space_left() is not None
         coming: deque[_Tile] = deque()
         size = 0
         problem: GradianError | None = None
@@ -247,7 +263,8 @@ class IndexReader:
             for tile in tiles:
                 coming.append(tile)
                 size += tile.rows.nbytes
-                while coming and size - coming[0].rows.nbytes >= limit:
+                del tile
+                while coming and size - (0 if short else coming[0].rows.nbytes) >= limit:
                     size -= coming[0].rows.nbytes
                     yield coming.popleft()
         except GradianError as error:

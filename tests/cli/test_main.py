@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from gradian.cli import main
+from gradian.cli.app import LONGEST_LINE
 from gradian.errors import DataError
 
 runner = CliRunner()
@@ -57,6 +62,16 @@ def test_a_fault_of_our_own_keeps_its_traceback_and_exits_with_1() -> None:
     assert isinstance(result.exception, RuntimeError)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError("std::bad_alloc"), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")],
+)
+def test_memory_that_is_not_there_is_a_message_and_no_fault_of_our_own(error: Exception) -> None:
+    result = runner.invoke(failing_app(error), ["fail"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("gradian: there is no memory left")
+
+
 def test_an_interrupt_is_one_clean_line_and_code_130() -> None:
     result = runner.invoke(failing_app(KeyboardInterrupt()), ["fail"])
     assert result.exit_code == 130
@@ -95,23 +110,157 @@ def test_the_script_prints_a_traceback_for_a_fault_of_our_own() -> None:
     assert "RuntimeError: a bug" in done.stderr
 
 
-def test_a_real_interrupt_of_a_running_command_ends_cleanly() -> None:
+def default_signals() -> None:
+    """In a child before it begins: whoever runs the tests may ignore them (`nohup`, a script's job in background)."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def command_that(body: str, *arguments: str, before: Callable[[], None] = default_signals) -> Popen[str]:
+    """Start `gradian wait`, which runs `body`, and read its first line."""
     code = (
-        "import sys, time; from gradian.cli import main\n"
-        "@main.app.command('wait')\n"
-        "def wait():\n"
-        "    print('ready', flush=True); time.sleep(60)\n"
-        "sys.argv = ['gradian', 'wait']; main.run()"
+        "import os, signal, sys, threading, time; from gradian.cli import main\n"
+        "@main.app.command('wait', context_settings={'ignore_unknown_options': True, 'allow_extra_args': True})\n"
+        f"def wait():\n    {body}\n"
+        "sys.argv = ['gradian', 'wait', *sys.argv[1:]]; main.run()"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
+    child = Popen(
+        [sys.executable, "-c", code, *arguments], stdout=PIPE, stderr=PIPE, text=True, preexec_fn=before
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    return child
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_ends_a_command_with_a_sentence_the_command_and_the_shells_exit_code(name: str) -> None:
+    number = signal.Signals[name]
+    with command_that("print('ready', flush=True); time.sleep(60)", "--out", "a b") as child:
+        child.send_signal(number)
+        _, errors = child.communicate(timeout=30)
+    assert child.returncode == 128 + number
+    assert errors == (
+        f"gradian: interrupted by {name}\ngradian: this starts it again:\ngradian wait --out 'a b'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "print('ready', flush=True); threading.Event().wait(); print('never')",
+        # Whatever is raised is swallowed.
+        "\n    print('ready', flush=True)\n    while True:\n        try: time.sleep(60)\n        except BaseException: pass",
+        # Raised where nothing can be raised.
+        "\n    class Slow:\n        def __del__(self): print('ready', flush=True); time.sleep(60)\n"
+        "    slow = Slow(); del slow; time.sleep(60)",
+        # No Python code runs: signals are blocked on the main thread, which waits in C.
+        "\n    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
+        "    print('ready', flush=True)\n    import ctypes; ctypes.CDLL(None).sleep(60)",
+    ],
+    ids=["waiting", "swallowing", "in a destructor", "in compiled code"],
+)
+def test_what_does_not_let_go_is_ended_within_two_seconds(body: str) -> None:
+    with command_that(body) as child:
+        sent = time.monotonic()
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=30)
+        taken = time.monotonic() - sent
+    assert child.returncode == 130
+    assert errors == "gradian: interrupted by SIGINT\ngradian: this starts it again:\ngradian wait\n"
+    assert taken < 2
+
+
+def test_a_second_signal_ends_the_command_at_once() -> None:
+    body = "\n    try: print('ready', flush=True); time.sleep(60)\n    finally: print('late', flush=True); time.sleep(60)"
+    with command_that(body) as child:
+        child.send_signal(signal.SIGTERM)
         assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
+        assert child.stdout.readline() == "late\n"
+        sent = time.monotonic()
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=30)
+        taken = time.monotonic() - sent
+    # The code and the sentence are the first one's.
+    assert child.returncode == 143
+    assert errors.startswith("gradian: interrupted by SIGTERM\n")
+    assert taken < 1
+
+
+def test_a_signal_that_is_ignored_from_the_beginning_stays_ignored() -> None:
+    def ignoring() -> None:
+        default_signals()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with command_that("print('ready', flush=True); time.sleep(60)", before=ignoring) as child:
+        child.send_signal(signal.SIGINT)
+        child.send_signal(signal.SIGHUP)
+        time.sleep(0.2)
+        child.send_signal(signal.SIGTERM)
+        child.communicate(timeout=30)
+    assert child.returncode == 143
+
+
+def test_a_failure_that_a_signal_brought_about_is_not_reported_as_one() -> None:
+    body = (
+        "\n    try: print('ready', flush=True); time.sleep(60)\n"
+        "    except BaseException as error: raise RuntimeError('torn apart') from error"
+    )
+    with command_that(body) as child:
         child.send_signal(signal.SIGINT)
         _, errors = child.communicate(timeout=30)
     assert child.returncode == 130
-    assert errors == "gradian: interrupted\n"
+    assert "torn apart" not in errors
+    assert "Traceback" not in errors
+
+
+def test_a_forked_child_does_not_speak_for_the_command() -> None:
+    body = (
+        "\n    pid = os.fork()\n"
+        "    if pid == 0: print('ready', flush=True); time.sleep(60); os._exit(0)\n"
+        "    print(pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)"
+    )
+    with command_that(body) as child:
+        children = Path(f"/proc/{child.pid}/task/{child.pid}/children")
+        os.kill(int(children.read_text().split()[0]), signal.SIGTERM)
+        output, errors = child.communicate(timeout=30)
+    assert output.split()[1] == str(-signal.SIGTERM)
+    assert errors == ""
+    assert child.returncode == 0
+
+
+def test_what_is_kept_is_named_and_a_forced_rebuild_is_not_forced_again() -> None:
+    body = (
+        "\n    from gradian.cli.progress import terminal_progress\n"
+        "    terminal_progress().keep('index', lambda: 'index \\x1b[2J 3 of 9 chunks', forced=True)\n"
+        "    print('ready', flush=True); time.sleep(60)"
+    )
+    with command_that(body, "--force", "--dataset", "a\x1b[2J'b") as child:
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=30)
+    assert errors.splitlines() == [
+        "gradian: interrupted by SIGINT",
+        r"gradian: kept: index \x1b[2J 3 of 9 chunks",
+        "gradian: this goes on from there:",
+        r"gradian wait --dataset $'a\033[2J\'b'",
+    ]
+
+
+def test_a_signal_while_the_command_is_still_being_imported_is_one_like_any_other() -> None:
+    code = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder()); sys.argv = ['gradian', 'version']\n"
+        "from gradian.cli.main import run; run()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=default_signals, check=False
+    )
+    assert done.returncode == 130
+    assert done.stdout == ""
+    assert done.stderr == "gradian: interrupted by SIGINT\ngradian: this starts it again:\ngradian version\n"
 
 
 def test_a_reader_that_goes_away_ends_the_command_without_a_word() -> None:
@@ -203,5 +352,5 @@ def test_arguments_that_are_quoted_back_are_shown_and_not_obeyed(arguments: list
 
 def test_an_endless_message_is_cut() -> None:
     result = runner.invoke(failing_app(DataError("x", found="y" * 10**6)), ["fail"])
-    assert len(result.stderr) < 3 * main.LONGEST_LINE
+    assert len(result.stderr) < 3 * LONGEST_LINE
     assert result.stderr.endswith("y…\n")

@@ -244,7 +244,7 @@ def _exit_with(arguments: list[str], said: Path) -> None:
 
 
 _IMPORTED = (
-    "gradian.cli.main",
+    "gradian.cli.app",
     "gradian.api",
     "gradian.diagnosis",
     "gradian.report.audit.terminal",

@@ -138,10 +138,13 @@ def run_training(config: Config, *, backend: str | None = None, progress: Progre
         return out
     if chosen.unavailable:
         raise MissingExtraError(f"the training backend {name} cannot run here", found=chosen.unavailable)
+    shown = progress or NullProgress()
     with _lock(out):
         if _finished(out, inputs):
             return out
-        _train_into(out, config, name, chosen, data, encoder, inputs, progress or NullProgress())
+        shown.keep("training", lambda: "nothing of this training, which begins again")
+        _train_into(out, config, name, chosen, data, encoder, inputs, shown)
+    shown.keep("training", lambda: f"the run in {out}")
     return out
 
 
