@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gradian.ops._dispatch import Op, cpu_obstacle, native
-from gradian.ops.query_dots import COLUMNS, joined_dots, tile_dots
+from gradian.ops.query_dots import joined_dots, piece_buffer, tile_dots, wide_pieces
 from gradian.ops.stored_rows import (
     check_queries,
     dtype_name,
@@ -34,15 +34,15 @@ def datainf_accumulate_reference(
     """The definition in pure torch, on as many threads as torch uses; see `datainf_accumulate`."""
     kept = torch.empty(len(scale), len(queries), dtype=torch.float64) if keep_dots else None
     total = torch.zeros(queries.shape, dtype=torch.float64)
+    buffer = piece_buffer()
     for rows, tile in row_tiles(segments):
-        dots = tile_dots(tile, queries)
+        dots = tile_dots(tile, queries, buffer)
         if kept is not None:
             kept[rows] = dots
         # Weights keep 24 bits: each product is then off by at most one rounding of its own size.
         weights = (dots * scale[rows, None]).T.float()
-        for start in range(0, tile.shape[1], COLUMNS):
-            columns = slice(start, start + COLUMNS)
-            total[:, columns] += weights @ tile[:, columns].float()
+        for columns, piece in wide_pieces(tile, buffer):
+            total[:, columns] += weights @ piece
     return kept, total
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradian.ops._dispatch import Op, cpu_obstacle, native
-from gradian.ops.stored_rows import check_queries, native_rows, row_parts, row_tiles, thread_count
+from gradian.ops.stored_rows import (
+    TILE_ROWS,
+    check_queries,
+    native_rows,
+    row_parts,
+    row_tiles,
+    thread_count,
+)
 
 OP = Op[Any]("query_dots", stored=True)
 
@@ -18,12 +25,35 @@ OP = Op[Any]("query_dots", stored=True)
 COLUMNS = 4096
 
 
-def tile_dots(rows: Tensor, queries: Tensor) -> Tensor:
-    """Return the dot product of every row [b, d] with every query [m, d] float32: float64 [b, m]."""
-    out = torch.zeros(rows.shape[0], queries.shape[0], dtype=torch.float64)
-    for start in range(0, rows.shape[1], COLUMNS):
+def wide_pieces(tile: Tensor, buffer: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield (columns covered, these columns of a tile as float32), COLUMNS at a time.
+
+    Args:
+        tile: stored rows, at most TILE_ROWS of them.
+        buffer: see `piece_buffer`; a piece lies in it until the next one is asked for.
+    """
+    for start in range(0, tile.shape[1], COLUMNS):
         columns = slice(start, start + COLUMNS)
-        out += (rows[:, columns].float() @ queries[:, columns].T).double()
+        piece = tile[:, columns]
+        if piece.dtype != torch.float32:
+            piece = buffer[: piece.numel()].view(piece.shape).copy_(piece)
+        yield columns, piece
+
+
+def piece_buffer() -> Tensor:
+    """Return what a pass over an index needs to widen its rows.
+
+    Made anew for each piece, with what is kept made in between, it would leave a hole in the heap for each: half as
+    much address space as there are rows.
+    """
+    return torch.empty(TILE_ROWS * COLUMNS)
+
+
+def tile_dots(tile: Tensor, queries: Tensor, buffer: Tensor) -> Tensor:
+    """Return the dot product of every row [b, d] with every query [m, d] float32: float64 [b, m]."""
+    out = torch.zeros(tile.shape[0], queries.shape[0], dtype=torch.float64)
+    for columns, piece in wide_pieces(tile, buffer):
+        out += (piece @ queries[:, columns].T).double()
     return out
 
 
@@ -37,7 +67,8 @@ def joined_dots(parts: Sequence[Tensor], queries: Tensor) -> Tensor:
 @OP.implementation("reference")
 def query_dots_reference(segments: Iterable[Tensor], queries: Tensor, threads: int) -> Tensor:
     """The definition in pure torch, on as many threads as torch uses; see `query_dots`."""
-    return joined_dots([tile_dots(tile, queries) for _, tile in row_tiles(segments)], queries)
+    buffer = piece_buffer()
+    return joined_dots([tile_dots(tile, queries, buffer) for _, tile in row_tiles(segments)], queries)
 
 
 @OP.implementation("native", cpu_obstacle)
