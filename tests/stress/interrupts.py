@@ -471,12 +471,12 @@ class Harness:
     @contextlib.contextmanager
     def _held_lock(self, folder: Path) -> Iterator[None]:
         """Hold the lock of the index that the command is about to build."""
-        from filelock import FileLock
+        from gradian.store.lock import file_lock
 
         id_ = next(name.split("/")[2] for name in self.undisturbed("index") if name.endswith("manifest.json"))
         where = folder / "cache" / "index"
         where.mkdir(parents=True)
-        with FileLock(f"{where / id_}.lock"):
+        with file_lock(where / f"{id_}.lock", wait_seconds=0):
             yield
 
     def _judged(
