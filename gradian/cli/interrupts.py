@@ -10,6 +10,7 @@ A signal that is ignored when the command begins (`nohup`, a job of a script in 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -89,6 +90,17 @@ class Interrupts:
         if self._told.acquire(blocking=False):
             _write_to_terminal(self.message(number))
         return 128 + number
+
+    def leave(self) -> NoReturn:
+        """Tell the user and end the process, from the main thread, when all is put away.
+
+        Without the interpreter's own clearing up: after large imports it takes seconds, in which the second thread no
+        longer runs.
+        """
+        code = self.end()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(code)
 
     def message(self, number: int) -> str:
         """What the user is told about a signal."""

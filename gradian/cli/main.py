@@ -34,7 +34,7 @@ def run() -> None:
     try:
         _run(signals)
     except (interrupts.Interrupted, KeyboardInterrupt):
-        sys.exit(signals.end())
+        signals.leave()
 
 
 def _run(signals: interrupts.Interrupts) -> None:

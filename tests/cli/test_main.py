@@ -153,11 +153,14 @@ def test_a_signal_ends_a_command_with_a_sentence_the_command_and_the_shells_exit
         # Raised where nothing can be raised.
         "\n    class Slow:\n        def __del__(self): print('ready', flush=True); time.sleep(60)\n"
         "    slow = Slow(); del slow; time.sleep(60)",
+        # The interpreter clears up, and no other thread runs any more.
+        "\n    class Slow:\n        def __del__(self, sleep=time.sleep): sleep(60)\n"
+        "    sys.slow = Slow(); print('ready', flush=True); time.sleep(60)",
         # No Python code runs: signals are blocked on the main thread, which waits in C.
         "\n    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
         "    print('ready', flush=True)\n    import ctypes; ctypes.CDLL(None).sleep(60)",
     ],
-    ids=["waiting", "swallowing", "in a destructor", "in compiled code"],
+    ids=["waiting", "swallowing", "in a destructor", "at the end", "in compiled code"],
 )
 def test_what_does_not_let_go_is_ended_within_two_seconds(body: str) -> None:
     with command_that(body) as child:

@@ -328,11 +328,11 @@ def reached(heard: int, seconds: float) -> bool:
 
 
 def interrupt(
-    words: Sequence[str], errors: Path, number: signal.Signals, moment: Moment | None, delay: float
+    words: Sequence[str], errors: Path, number: signal.Signals, moment: Moment, delay: float
 ) -> Ended:
-    """Run a command and send it a signal `delay` seconds after the moment, or after its start."""
+    """Run a command and send it a signal `delay` seconds after the moment."""
     pid, heard = start(words, errors, moment)
-    if moment is None or reached(heard, 300):
+    if reached(heard, 300):
         time.sleep(delay)
     sent = time.monotonic()
     try:
@@ -458,7 +458,9 @@ class Harness:
         folder = self.inputs.trial()
         words = self.inputs.words(command, folder)
         delay = rng.random() * self.length(command)
-        ended = interrupt(words, folder / "errors", number, None, delay)
+        # Before it took the signals over, one ends it as it ends any program: without a word.
+        begun = Moment(command, "any", "gradian.cli.main:_run")
+        ended = interrupt(words, folder / "errors", number, begun, delay)
         return self._judged(command, "any", number, folder, words, ended)
 
     def fresh(self, command: str, number: signal.Signals, rng: random.Random, longest: float) -> Trial:
