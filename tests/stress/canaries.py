@@ -856,6 +856,7 @@ def source_run(folder: Path) -> Path:
     from tests.conftest import make_tokenizer
     from tests.integration.poisoned import make_poisoned_run
 
+    folder.mkdir(exist_ok=True)
     make_poisoned_run(folder, make_tokenizer())
     return folder
 
