@@ -71,7 +71,7 @@ def check_depth(value: Any, text: str | bytes) -> None:
         value: what a JSON text says.
         text: that text. Few have enough brackets to be looked at more closely.
     """
-    if _count(text, _OPENING) <= MAX_DEPTH:
+    if len(text) <= MAX_DEPTH or _count(text, _OPENING) <= MAX_DEPTH:
         return
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):

@@ -19,7 +19,9 @@ from gradian.jsonvalue import check_depth, parse_json
 
 MAX_SHOWN_FAULTS = 20
 _HEAD_BYTES = 64 * 1024
-_CHUNK_BYTES = 1024 * 1024
+_CHUNK_BYTES = 128 * 1024
+# More was read for a long value, and is too much to be looked through for each short one behind it.
+_MOST_CHUNKS_AHEAD = 4
 _LONGEST_SNIFFED_LINE = 64 * 1024 * 1024
 _DECODER = json.JSONDecoder()
 _SPACE = " \t\r\n"
@@ -272,7 +274,7 @@ def excerpt(text: str, limit: int) -> str:
 
 
 class _Stream:
-    """A JSON document read piece by piece; keeps one value's text at most.
+    """A JSON document read piece by piece; keeps little more than one value's text.
 
     Bytes that are not UTF-8 come through decoding as lone surrogates, which no valid text decodes to.
     """
@@ -286,7 +288,8 @@ class _Stream:
         self._eof = False
         # Whether the place of a row was ever guessed: what is odd outside the rows may follow from that.
         self._guessed = False
-        # Place of the first character of `_text` in the file.
+        # How much of `_text` is counted, and where in the file that ends.
+        self._mark = 0
         self._byte = 0
         self._line = 1
         self._column = 0
@@ -326,7 +329,7 @@ class _Stream:
             try:
                 yield self._parse()
             except _Fault as fault:
-                later = "\n" in self._text[: fault.column]
+                later = "\n" in self._text[self._mark : fault.column]
                 began = f" (in the row that begins on line {self._line})" if later else ""
                 self._note(fault.column, fault.problem + began)
                 if not self._pass_over(fault, indent):
@@ -385,7 +388,7 @@ class _Stream:
     def _parse(self) -> Located:
         # A fault carries its position in `_text`: it is to be noted before anything else is read.
         self.peek()
-        self._drop()
+        self._count()
         while True:
             try:
                 value, end = _DECODER.raw_decode(self._text, self._pos)
@@ -394,7 +397,7 @@ class _Stream:
                 if unfinished and not self._eof:
                     self._fill()
                     continue
-                raise _fault_of(error, self._text) from None
+                raise _fault_of(error, self._text, self._pos) from None
             except RecursionError:
                 raise _Fault(self._pos, "nested too deeply") from None
             except ValueError as error:
@@ -411,7 +414,7 @@ class _Stream:
             except ValueError as error:
                 raise _Fault(self._pos, str(error), end) from None
             try:
-                length = len(text.encode("utf-8"))
+                length = len(text if text.isascii() else text.encode("utf-8"))
             except UnicodeEncodeError as error:
                 raise _Fault(self._pos + error.start, _not_utf8(text[error.start]), end) from None
             start = self._byte
@@ -420,9 +423,9 @@ class _Stream:
 
     def _indent(self) -> str | None:
         # What stands before the current position on its line; None when that is more than space, or forgotten.
-        begin = self._text.rfind("\n", 0, self._pos) + 1
-        before = self._text[begin : self._pos]
-        known = begin > 0 or self._column == 0
+        newline = self._text.rfind("\n", self._mark, self._pos)
+        before = self._text[max(newline + 1, self._mark) : self._pos]
+        known = newline >= 0 or self._column == 0
         return before if known and not before.strip(_SPACE) else None
 
     def _pass_over(self, fault: _Fault, indent: str | None) -> bool:
@@ -437,7 +440,7 @@ class _Stream:
             if self._eof:
                 return False
             self._pos = max(self._pos, len(self._text) - len(opening))
-            self._drop()
+            self._count()
             self._fill()
         self._pos = found + len(opening) - 1
         self._guessed = True
@@ -448,17 +451,24 @@ class _Stream:
             raise self._stop(self._pos, f"expecting {what}")
         self._pos += 1
 
-    def _drop(self) -> None:
-        # Forget the text before the current position, keeping count of where it was.
-        gone = self._text[: self._pos]
-        if not gone:
-            return
-        self._byte += len(gone.encode("utf-8", "surrogateescape"))
-        newlines = gone.count("\n")
-        self._line += newlines
-        self._column = len(gone) - gone.rfind("\n") - 1 if newlines else self._column + len(gone)
-        self._text = self._text[self._pos :]
-        self._pos = 0
+    def _count(self) -> None:
+        # Count the text before the current position, which nobody asks for again, and forget it now and then.
+        gone = self._text[self._mark : self._pos]
+        if gone:
+            self._byte += len(gone.encode("utf-8", "surrogateescape"))
+            newlines = gone.count("\n")
+            self._line += newlines
+            self._column = len(gone) - gone.rfind("\n") - 1 if newlines else self._column + len(gone)
+        if len(self._text) - self._pos > _MOST_CHUNKS_AHEAD * _CHUNK_BYTES:
+            self._file.seek(self._byte)
+            self._decoder.reset()
+            self._eof = False
+            self._text = ""
+            self._pos = 0
+        elif self._pos > _CHUNK_BYTES:
+            self._text = self._text[self._pos :]
+            self._pos = 0
+        self._mark = self._pos
 
     def _fill(self) -> None:
         # Doubling keeps the cost of re-parsing a long value linear.
@@ -467,10 +477,10 @@ class _Stream:
         self._text += self._decoder.decode(raw, final=self._eof)
 
     def _note(self, pos: int, problem: str) -> None:
-        before = self._text[:pos]
+        before = self._text[self._mark : pos]
         newlines = before.count("\n")
         line = self._line + newlines
-        column = pos - before.rfind("\n") if newlines else self._column + pos + 1
+        column = len(before) - before.rfind("\n") if newlines else self._column + len(before) + 1
         broken = self._text[pos : pos + 1]
         if "\udc80" <= broken <= "\udcff":
             problem = _not_utf8(broken)
@@ -497,7 +507,7 @@ def _decode_line(raw: bytes) -> Any:
     try:
         value = parse_json(text)
     except json.JSONDecodeError as error:
-        raise _fault_of(error, text) from None
+        raise _fault_of(error, text, 0) from None
     except ValueError as error:
         raise _Fault(0, str(error)) from None
     lone = _lone_surrogate(text)
@@ -506,16 +516,17 @@ def _decode_line(raw: bytes) -> Any:
     return value
 
 
-def _fault_of(error: json.JSONDecodeError, text: str) -> _Fault:
+def _fault_of(error: json.JSONDecodeError, text: str, start: int) -> _Fault:
+    # The value begins at `start`.
     position, closing = error.pos, text[error.pos : error.pos + 1]
-    before = text[:position].rstrip(_SPACE)
+    before = text[start:position].rstrip(_SPACE)
     if closing and closing in "]}" and before.endswith(","):
-        return _Fault(len(before) - 1, f"trailing comma before '{closing}'")
+        return _Fault(start + len(before) - 1, f"trailing comma before '{closing}'")
     if error.msg.startswith("Illegal trailing comma"):
         return _Fault(position, "trailing comma")
     if error.msg.startswith("Unterminated string"):
         return _Fault(position, "the text is cut off inside a string")
-    if not text[position:].strip(_SPACE):
+    if not _NON_SPACE.search(text, position):
         return _Fault(len(text.rstrip(_SPACE)), "the text is cut off")
     return _Fault(position, error.msg[:1].lower() + error.msg[1:])
 

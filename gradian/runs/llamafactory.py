@@ -17,6 +17,8 @@ from gradian.runs.transformers_run import argument_settings, settings_of
 from gradian.runs.yamlconfig import YamlConfig, config_above
 
 _LOG = "trainer_log.jsonl"
+# Lines of the log that a killed run left unfinished.
+_MOST_BROKEN = 100
 _TAGS = {"llama-factory", "llamafactory"}
 _MARKS = ("cutoff_len", "finetuning_type", "lora_rank", "lora_target")
 _KEYS = (
@@ -105,11 +107,17 @@ def _log(contents: Contents) -> TrainerState | None:
         return None
     rows: list[dict[str, Any]] = []
     total = None
+    broken = 0
     for line in text.splitlines():
+        if not line or line.isspace():
+            continue
         try:
             row = parse_json(line)
         except ValueError:
-            continue  # The last line of a killed run.
+            broken += 1
+            if broken > _MOST_BROKEN:
+                return None
+            continue
         if isinstance(row, dict):
             total = as_int(row.get("total_steps")) or total
             rows.append(_row(row))

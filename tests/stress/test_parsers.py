@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,12 +15,14 @@ from safetensors import safe_open
 
 from gradian.config.yamltext import YamlError, parse_yaml
 from gradian.data.formats import load_dataset
+from gradian.data.jsontext import Layout, iter_document
 from gradian.errors import AdapterError, DataError, DataFormatError
 from gradian.jsonvalue import MAX_DEPTH, parse_json, parse_strict_json
 from gradian.model.adapter import read_adapter_config, read_adapter_tensors
 from gradian.runs.read import read_run_folder
+from gradian.store.manifest import MAX_MANIFEST_BYTES
 from tests.stress import documents, manifests
-from tests.stress.parsers import CORPUS, PARSERS
+from tests.stress.parsers import CORPUS, PARSERS, RUN_FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,6 +51,29 @@ def test_texts_made_to_exhaust_cost_a_second_and_256_mb_at_most() -> None:
 def test_manifests_of_any_kind_are_refused_or_read_as_exactly_what_they_say() -> None:
     found = manifests.run(120)
     assert found["refused"] > 100
+
+
+@pytest.mark.parametrize("line", [b"\n", b"{}\n"])
+def test_a_journal_of_more_lines_than_a_build_writes_costs_no_time(line: bytes) -> None:
+    start = time.process_time()
+    PARSERS["journal"](line * (MAX_MANIFEST_BYTES // len(line)))
+    assert time.process_time() - start < documents.MOST_SECONDS
+
+
+@pytest.mark.parametrize("line", [b"\n", b"{\n"])
+def test_a_log_of_lines_that_say_nothing_costs_no_time(line: bytes) -> None:
+    start = time.process_time()
+    PARSERS["run_folder"](bytes([RUN_FILES.index("trainer_log.jsonl")]) + line * 500_000)
+    assert time.process_time() - start < documents.MOST_SECONDS
+
+
+def test_short_rows_behind_a_long_one_cost_no_more_than_by_themselves(tmp_path: Path) -> None:
+    # Each was copied with all that had been read ahead for the long one.
+    path = tmp_path / "rows.json"
+    path.write_text('["' + "x" * 2_000_000 + '"' + ",[1]" * 150_000 + "]")
+    start = time.process_time()
+    assert sum(1 for _ in iter_document(path, Layout("array"))) == 150_001
+    assert time.process_time() - start < 4
 
 
 # What the safetensors library takes, and an audit may.
