@@ -2,26 +2,17 @@
 // twice. In step k it computes its part of the dots of tile k and adds up tile k - 1, which is still in
 // cache: one tile comes from memory while the other is worked on. Then all meet, and each adds the slices'
 // parts up, in order, to the weights of the next step.
-#include <pybind11/stl.h>
-
 #include <algorithm>
 #include <atomic>
 #include <limits>
 #include <memory>
-#include <optional>
-#include <stdexcept>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "array_arguments.h"
-#include "bindings.h"
 #include "checked.h"
+#include "passes.h"
 #include "scoring.h"
-#include "signals.h"
 #include "thread_pool.h"
-
-namespace py = pybind11;
 
 namespace gradian {
 
@@ -71,7 +62,7 @@ struct Scratch {
 class Pass {
  public:
   Pass(const StoredRows& rows, const float* queries, std::size_t m, const double* scale, std::size_t threads,
-       Isa isa, double* dots, double* total, SignalWatch& signals)
+       Isa isa, double* dots, double* total, Watch& watch)
       : rows_(rows),
         m_(m),
         scale_(scale),
@@ -86,7 +77,7 @@ class Pass {
         panel_(layout_, m),
         workers_(std::max<std::size_t>(1, std::min(threads, layout_.slices))),
         barrier_(workers_),
-        signals_(signals) {
+        watch_(watch) {
     queries_.fill(queries);
     const std::size_t size = checked_product(layout_.slices, tile_rows_, m_);
     for (std::vector<double>& partial : partial_) partial.resize(size);
@@ -96,8 +87,7 @@ class Pass {
   }
 
   void run() {
-    pool().run(workers_, [this](std::size_t worker) { work(worker); }, [this] { signals_.poll(); });
-    signals_.finish();
+    pool().run(workers_, [this](std::size_t worker) { work(worker); }, [this] { watch_.poll(); });
   }
 
  private:
@@ -118,7 +108,7 @@ class Pass {
         if (full) flush(s);
       }
       if (k == tiles_) return;
-      if (worker == 0 && signals_.stopped()) last_step_ = k;
+      if (worker == 0 && watch_.stopped()) last_step_ = k;
       // One meeting a step is enough: the parts of step k + 1 go into the other half of `partial_`, and a
       // thread writes into this half again only after all have met again.
       barrier_.wait();
@@ -153,8 +143,8 @@ class Pass {
 
   // Whether what is computed is no longer wanted.
   bool stop(std::size_t worker) {
-    if (worker == 0) signals_.poll();
-    return signals_.stopped();
+    if (worker == 0) watch_.poll();
+    return watch_.stopped();
   }
 
   void multiply(Scratch& own, std::size_t s, double* partial, std::size_t worker) {
@@ -212,63 +202,24 @@ class Pass {
   PiecewiseQueries panel_;
   const std::size_t workers_;
   Barrier barrier_;
-  SignalWatch& signals_;
+  Watch& watch_;
   std::atomic<std::size_t> last_step_{std::numeric_limits<std::size_t>::max()};
   std::vector<double> partial_[2];
   std::vector<std::unique_ptr<Scratch>> scratch_;
 };
 
-std::size_t datainf_panel_rows(const std::string& dtype, std::size_t m, std::size_t columns) {
-  const std::size_t rows = tile_rows(checked_product(columns, item_size(dtype_named(dtype))), m);
+}  // namespace
+
+std::size_t datainf_panel_rows(Dtype dtype, std::size_t m, std::size_t columns) {
+  const std::size_t rows = tile_rows(checked_product(columns, item_size(dtype)), m);
   return rows * panel_tiles(rows);
 }
 
-std::pair<Doubles, Doubles> datainf_accumulate(const py::list& segments, const std::string& dtype,
-                                               const Floats& queries, const Doubles& scale,
-                                               std::size_t threads, const std::optional<std::string>& isa,
-                                               bool keep_dots, std::optional<Doubles> total) {
-  if (queries.ndim() != 2) throw std::invalid_argument("queries must be a matrix");
-  const auto m = static_cast<std::size_t>(queries.shape(0));
-  const auto columns = static_cast<std::size_t>(queries.shape(1));
-  const StoredRows rows = stored_rows(segments, dtype_named(dtype), columns);
-  const Isa set = choose_isa(isa);
-  if (scale.ndim() != 1 || static_cast<std::size_t>(scale.shape(0)) != rows.size()) {
-    throw std::invalid_argument("there must be one scale per row");
-  }
-  if (total &&
-      (total->ndim() != 2 || total->shape(0) != queries.shape(0) || total->shape(1) != queries.shape(1))) {
-    throw std::invalid_argument("the total must have the shape of the queries");
-  }
-  const bool fresh = !total;
-  if (fresh) total = new_matrix(m, columns);
-  Doubles kept = new_matrix(keep_dots ? rows.size() : 0, m);
-  double* dots = keep_dots ? kept.mutable_data() : nullptr;
-  double* sums = total->mutable_data();
-  const float* from = queries.data();
-  const double* factors = scale.data();
-  {
-    SignalWatch signals;
-    const py::gil_scoped_release release;
-    if (keep_dots) std::fill_n(dots, rows.size() * m, 0.0);
-    if (fresh) std::fill_n(sums, m * columns, 0.0);
-    if (rows.size() > 0 && m > 0 && columns > 0) {
-      Pass(rows, from, m, factors, threads, set, dots, sums, signals).run();
-    }
-  }
-  return {std::move(kept), *std::move(total)};
-}
-
-}  // namespace
-
-void bind_datainf_accumulate(py::module_& module) {
-  module.def("datainf_accumulate", &datainf_accumulate, py::arg("segments"), py::arg("dtype"),
-             py::arg("queries").noconvert(), py::arg("scale").noconvert(), py::arg("threads"),
-             py::arg("isa") = py::none(), py::arg("keep_dots") = true,
-             py::arg("total").noconvert() = py::none(),
-             "Dot products and their weighted sum of rows in one read; see gradian.ops.datainf_accumulate.");
-  module.def("datainf_panel_rows", &datainf_panel_rows, py::arg("dtype"), py::arg("queries"),
-             py::arg("columns"),
-             "The rows may be given in parts of a multiple of so many without changing a bit of the sum.");
+void datainf_accumulate(const StoredRows& rows, const float* queries, std::size_t m, const double* scale,
+                        std::size_t threads, Isa isa, double* dots, double* total, Watch& watch) {
+  if (dots != nullptr) std::fill_n(dots, checked_product(rows.size(), m), 0.0);
+  if (rows.size() == 0 || m == 0 || rows.columns() == 0) return;
+  Pass(rows, queries, m, scale, threads, isa, dots, total, watch).run();
 }
 
 }  // namespace gradian

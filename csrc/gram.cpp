@@ -1,24 +1,14 @@
 // K = G G^T by the kernel of query_dots, with rows in place of queries. Threads share out panels of rows; the
 // order of an entry's sum depends on the columns alone: float32 over a piece, float64 over the pieces.
-#include <pybind11/stl.h>
-
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <memory>
-#include <optional>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
-#include "array_arguments.h"
-#include "bindings.h"
 #include "checked.h"
+#include "passes.h"
 #include "scoring.h"
-#include "signals.h"
 #include "thread_pool.h"
-
-namespace py = pybind11;
 
 namespace gradian {
 
@@ -45,7 +35,7 @@ class Panels {
   Panels(const StoredRows& rows, Isa isa, float* out)
       : rows_(rows), layout_(rows.columns()), kernels_(row_kernels(isa)), out_(out) {}
 
-  void compute(std::size_t threads, SignalWatch& signals) {
+  void compute(std::size_t threads, Watch& watch) {
     const std::size_t panels = (rows_.size() + kPanelRows - 1) / kPanelRows;
     const std::size_t workers = std::max<std::size_t>(1, std::min(threads, panels));
     std::vector<std::unique_ptr<Scratch>> scratch;
@@ -54,9 +44,9 @@ class Panels {
     }
     std::atomic<std::size_t> next{0};
     const auto body = [&](std::size_t worker) {
-      const auto stop = [&signals, worker] {
-        if (worker == 0) signals.poll();
-        return signals.stopped();
+      const auto stop = [&watch, worker] {
+        if (worker == 0) watch.poll();
+        return watch.stopped();
       };
       // The last panel has the most products: it goes first, so that the threads end together.
       for (std::size_t taken = next++; taken < panels; taken = next++) {
@@ -65,8 +55,7 @@ class Panels {
         write(panel, scratch[worker]->sums.data());
       }
     };
-    pool().run(workers, body, [&signals] { signals.poll(); });
-    signals.finish();
+    pool().run(workers, body, [&watch] { watch.poll(); });
   }
 
  private:
@@ -118,31 +107,10 @@ class Panels {
   float* const out_;
 };
 
-Floats gram(const py::list& segments, const std::string& dtype, std::size_t columns, std::size_t threads,
-            const std::optional<std::string>& isa) {
-  const StoredRows rows = stored_rows(segments, dtype_named(dtype), columns);
-  const Isa set = choose_isa(isa);
-  const std::size_t n = rows.size();
-  if (checked_product(n, n, sizeof(float)) >
-      static_cast<std::size_t>(std::numeric_limits<py::ssize_t>::max())) {
-    throw std::invalid_argument("an array does not fit into memory");
-  }
-  Floats products({static_cast<py::ssize_t>(n), static_cast<py::ssize_t>(n)});
-  float* out = products.mutable_data();
-  {
-    SignalWatch signals;
-    const py::gil_scoped_release release;
-    Panels(rows, set, out).compute(threads, signals);
-  }
-  return products;
-}
-
 }  // namespace
 
-void bind_gram(py::module_& module) {
-  module.def("gram", &gram, py::arg("segments"), py::arg("dtype"), py::arg("columns"), py::arg("threads"),
-             py::arg("isa") = py::none(),
-             "Dot products of stored rows with each other; see gradian.ops.gram.");
+void gram(const StoredRows& rows, std::size_t threads, Isa isa, float* out, Watch& watch) {
+  Panels(rows, isa, out).compute(threads, watch);
 }
 
 }  // namespace gradian

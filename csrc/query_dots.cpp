@@ -1,23 +1,14 @@
 // D = G Q^T. Threads share out tiles of rows; a row's sum depends on its columns alone: float32 over a piece,
 // float64 over the pieces of a slice, then over slices, as in datainf_accumulate.
-#include <pybind11/stl.h>
-
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <optional>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
-#include "array_arguments.h"
-#include "bindings.h"
 #include "checked.h"
+#include "passes.h"
 #include "scoring.h"
-#include "signals.h"
 #include "thread_pool.h"
-
-namespace py = pybind11;
 
 namespace gradian {
 
@@ -39,9 +30,10 @@ struct Scratch {
   Sweeper sweeper;
 };
 
-// dots[i * m + q] = <rows[i], queries[q]>, for queries [m, columns].
-void compute(const StoredRows& rows, const float* queries, std::size_t m, std::size_t threads, Isa isa,
-             double* dots, SignalWatch& signals) {
+}  // namespace
+
+void query_dots(const StoredRows& rows, const float* queries, std::size_t m, std::size_t threads, Isa isa,
+                double* dots, Watch& watch) {
   const std::size_t n = rows.size();
   std::fill_n(dots, checked_product(n, m), 0.0);
   if (n == 0 || m == 0 || rows.columns() == 0) return;
@@ -58,9 +50,9 @@ void compute(const StoredRows& rows, const float* queries, std::size_t m, std::s
   std::atomic<std::size_t> next{0};
   const auto body = [&](std::size_t worker) {
     Scratch& own = *scratch[worker];
-    const auto stop = [&signals, worker] {
-      if (worker == 0) signals.poll();
-      return signals.stopped();
+    const auto stop = [&watch, worker] {
+      if (worker == 0) watch.poll();
+      return watch.stopped();
     };
     for (std::size_t tile = next++; tile < tiles; tile = next++) {
       const std::size_t first = tile * kTileRows;
@@ -87,34 +79,7 @@ void compute(const StoredRows& rows, const float* queries, std::size_t m, std::s
       }
     }
   };
-  pool().run(workers, body, [&signals] { signals.poll(); });
-  signals.finish();
-}
-
-Doubles query_dots(const py::list& segments, const std::string& dtype, const Floats& queries,
-                   std::size_t threads, const std::optional<std::string>& isa) {
-  if (queries.ndim() != 2) throw std::invalid_argument("queries must be a matrix");
-  const auto m = static_cast<std::size_t>(queries.shape(0));
-  const auto columns = static_cast<std::size_t>(queries.shape(1));
-  const StoredRows rows = stored_rows(segments, dtype_named(dtype), columns);
-  const Isa set = choose_isa(isa);
-  Doubles dots = new_matrix(rows.size(), m);
-  double* out = dots.mutable_data();
-  const float* from = queries.data();
-  {
-    SignalWatch signals;
-    const py::gil_scoped_release release;
-    compute(rows, from, m, threads, set, out, signals);
-  }
-  return dots;
-}
-
-}  // namespace
-
-void bind_query_dots(py::module_& module) {
-  module.def("query_dots", &query_dots, py::arg("segments"), py::arg("dtype"), py::arg("queries").noconvert(),
-             py::arg("threads"), py::arg("isa") = py::none(),
-             "Dot products of stored rows with queries; see gradian.ops.query_dots.");
+  pool().run(workers, body, [&watch] { watch.poll(); });
 }
 
 }  // namespace gradian

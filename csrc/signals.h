@@ -3,32 +3,30 @@
 
 #include <pybind11/pybind11.h>
 
-#include <atomic>
 #include <chrono>
 #include <optional>
+
+#include "watch.h"
 
 namespace gradian {
 
 // One for each call from Python, made and finished on the thread that called. Python runs the handlers of
 // signals on its main thread alone: elsewhere nothing ever stops.
-class SignalWatch {
+class SignalWatch final : public Watch {
  public:
-  // On the calling thread, as often as one likes: every now and then runs the handlers of signals that came.
-  void poll() {
+  // Every now and then runs the handlers of signals that came.
+  void poll() override {
     const auto now = Clock::now();
     if (now < next_ || stopped()) return;
     next_ = now + kInterval;
     const pybind11::gil_scoped_acquire acquire;
     if (PyErr_CheckSignals() == 0) return;
     error_.emplace();
-    stopped_.store(true, std::memory_order_relaxed);
+    stop();
   }
 
-  // On any thread: whether a handler raised, so that what is computed is no longer wanted.
-  bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
-
-  // On the calling thread, when all others are done: throws what the handler raised.
-  void finish() {
+  // When the pass is done, with the interpreter: throws what the handler raised.
+  void finish() const {
     if (error_) throw pybind11::error_already_set(*error_);
   }
 
@@ -38,7 +36,6 @@ class SignalWatch {
 
   Clock::time_point next_ = Clock::now() + kInterval;
   std::optional<pybind11::error_already_set> error_;
-  std::atomic<bool> stopped_{false};
 };
 
 }  // namespace gradian
