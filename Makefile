@@ -40,7 +40,7 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict gradian
 	$(BIN)/shellcheck install.sh .ci/run
-	$(BIN)/clang-format --dry-run --Werror csrc/*.cpp csrc/*.h
+	$(BIN)/clang-format --dry-run --Werror csrc/*.cpp csrc/*.h tests/stress/fuzz/*
 	$(BIN)/stubtest --mypy-config-file pyproject.toml gradian._native
 
 # An environment of its own. trl's tests show the labels of the batches that SFTTrainer trains on, whatever its version.
