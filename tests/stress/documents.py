@@ -229,6 +229,9 @@ def run(every: int = 1) -> dict[str, Any]:
     broken, tried, slowest, largest = [], 0, ("", 0.0), ("", 0)
     for parser, name, data in list(inputs())[::every]:
         found = measure(PARSERS[parser], data)
+        for _ in range(2):  # On a busy machine one try may take long; a long text takes it each time.
+            if found["seconds"] > MOST_SECONDS:
+                found = min(found, measure(PARSERS[parser], data), key=lambda one: one["seconds"])
         tried += 1
         what = f"{parser}: {name}"
         slowest = max(slowest, (what, found["seconds"]), key=lambda item: item[1])

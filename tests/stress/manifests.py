@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import json
 import math
 import resource
@@ -27,6 +28,7 @@ from gradian.store.format import checksum_bytes, index_id
 from gradian.store.manifest import Manifest
 from gradian.store.reader import IndexReader
 from tests.stress.corruption import build
+from tests.stress.documents import MOST_BYTES, MOST_SECONDS
 
 PATHS = (
     *(
@@ -113,24 +115,31 @@ def texts(draw: st.DrawFn, whole: dict[str, Any]) -> bytes:
     return signed(text if text.startswith("{") else "{" + text)
 
 
-def check(path: Path, text: bytes) -> str:
+def read(path: Path, text: bytes) -> str:
     """Read a manifest and open an index that has it; how that ended."""
-    start, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
-        read = Manifest.from_json(text)
+        manifest = Manifest.from_json(text)
     except StoreError:
-        outcome = "refused"
-    else:
-        assert read.to_json().encode() == text
-        outcome = "read"
-    if outcome == "read":
-        (path / "manifest.json").write_bytes(text)
-        try:
-            IndexReader.open(path, verify="checksums")
-        except StoreError:
-            outcome = "refused by the files"
-    assert time.process_time() - start < 1
-    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 < 256 << 20
+        return "refused"
+    assert manifest.to_json().encode() == text
+    (path / "manifest.json").write_bytes(text)
+    try:
+        IndexReader.open(path, verify="checksums")
+    except StoreError:
+        return "refused by the files"
+    return "read"
+
+
+def check(path: Path, text: bytes) -> str:
+    """The same, within a second and 256 MB. On a busy machine one try may take long; a long text takes it each time."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = []
+    while not seconds or (seconds[-1] >= MOST_SECONDS and len(seconds) < 3):
+        start = time.process_time()
+        outcome = read(path, text)
+        seconds.append(time.process_time() - start)
+    assert min(seconds) < MOST_SECONDS
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 < MOST_BYTES
     return outcome
 
 
@@ -140,6 +149,9 @@ def run(examples: int) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as folder:
         path = build(Path(folder))
         whole = Manifest.from_json((path / "manifest.json").read_bytes()).to_mapping()
+        hashed = {key: whole[key] for key in whole.keys() - {"info"}}
+
+        gc.freeze()  # Not the text's doing: the collector's walk over the libraries.
 
         @settings(
             max_examples=examples,
@@ -151,6 +163,9 @@ def run(examples: int) -> dict[str, int]:
         @given(texts(whole))
         def tried(text: bytes) -> None:
             outcome = check(path, text)
+            if outcome == "read":  # What is not hashed may say anything.
+                said = json.loads(text)
+                assert {key: said[key] for key in said.keys() - {"checksum", "info"}} == hashed
             found[outcome] = found.get(outcome, 0) + 1
 
         tried()
