@@ -220,7 +220,7 @@ def read_only(folder: Path) -> ReadOnly:
         prepare(cache)
         before = digests(cache)
         _judge(figures, name, served, _answer(folder, partial(as_nobody, partial(attempt, cache))))
-        if "closed" not in name and _mounted_read_only(cache):
+        if "closed" not in name and mounted_read_only(cache):
             try:
                 _judge(figures, f"{name}, mounted", served, _answer(folder, partial(attempt, cache)))
             finally:
@@ -268,7 +268,7 @@ def as_nobody(attempt: Callable[[], None]) -> None:
     attempt()
 
 
-def _mounted_read_only(cache: Path) -> bool:
+def mounted_read_only(cache: Path) -> bool:
     """Mount a folder read-only over itself; False where this is not allowed."""
     bound = subprocess.run(["mount", "--bind", cache, cache], check=False, capture_output=True)
     if bound.returncode:
