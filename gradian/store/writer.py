@@ -258,6 +258,9 @@ class IndexWriter:
             reader.verify_data(cold=True)
             remove_stale(self.path)
             remove_stale(self.path / CHUNKS_FOLDER)
+            # Even if nothing was: who was killed here may not have flushed what it removed, and beside the
+            # manifest nobody would clear it away when it comes back.
+            sync_folder(self.path / CHUNKS_FOLDER)
             self._end_build_journal()
             replace_file(self.path / MANIFEST_FILE, text)
         return reader
@@ -266,7 +269,7 @@ class IndexWriter:
         """Remove the journal of the build, before the manifest: beside that, nobody would clear it away."""
         with suppress(FileNotFoundError):
             os.unlink(self.path / BUILD_JOURNAL_FILE)
-            sync_folder(self.path)
+        sync_folder(self.path)
 
     def _write_examples(self) -> ChunkEntry:
         """Join the per-example tensors of the chunks, read back from them."""

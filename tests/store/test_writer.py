@@ -257,6 +257,36 @@ def test_what_a_killed_build_may_have_left_unflushed_is_flushed_before_it_is_bui
     assert {path.stat().st_ino for path in (*folders, journal)} <= flushed
 
 
+def test_what_a_killed_build_removed_does_not_come_back_beside_the_whole_index(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _interrupted(cache)
+    with open_writer(cache, INPUTS, BLOCKS, N, "float32", CHUNK) as writer:
+        for k in writer.pending:
+            _write_chunk(writer, k)
+        # Nothing stale is there any more, and no journal of the build: somebody was killed after removing them.
+        (path / "building.jsonl").unlink()
+        done: list[str | int] = []
+        fsync, rename = os.fsync, os.rename
+
+        def flushing(fd: int) -> None:
+            done.append(os.fstat(fd).st_ino)
+            fsync(fd)
+
+        def renaming(source: str, target: str, **options: Any) -> None:
+            done.append(os.path.basename(target))
+            rename(source, target, **options)
+
+        monkeypatch.setattr(os, "fsync", flushing)
+        monkeypatch.setattr(os, "rename", renaming)
+        writer.finish({"findings": []})
+    # After the last thing but the manifest was put in its place.
+    between = done[done.index("journal.jsonl") : done.index("manifest.json")]
+    # The folder of the index is also flushed once for the journal's own name.
+    assert between.count(path.stat().st_ino) == 2
+    assert (path / "chunks").stat().st_ino in between
+
+
 def test_a_build_that_stopped_between_its_two_journals_goes_on_from_either(cache: Path) -> None:
     build(cache / "whole")
     path = _interrupted(cache / "cut")

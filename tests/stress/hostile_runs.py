@@ -277,8 +277,8 @@ def attributions(
         if text[:40].strip()
     ]
     items = [json.loads(line) for line in (source / "eval.jsonl").read_text().splitlines()]
-    # A letter in front: a metric cannot look for an answer that is white space.
-    items += [{"prompt": text[:40], "completion": f"a{text[:40]}"} for text in texts]
+    # A letter in front: a metric cannot look for an answer that is white space. Few, of up to four tokens each.
+    items += [{"prompt": text[:20], "completion": f"a{text[:20]}"} for text in texts]
     named = folder / file_name(texts[number % len(texts)])
     data, evals = written(named / "train.jsonl", rows), written(named / "eval.jsonl", items)
     adapter = named / f"{file_name(texts[1])}-adapter"
