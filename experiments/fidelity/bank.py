@@ -24,6 +24,8 @@ from gradian.store.durable import append_line, create_or_read, make_folder, repl
 from gradian.types import BoolArray
 
 HEADER, RUNS = "bank.json", "runs.jsonl"
+MOST_BYTES = 64 << 20
+"""Of a file of records; a bank of 160 retrainings has a tenth of a mebibyte of them."""
 SCHEMA_VERSION = 1
 Losses = npt.NDArray[np.float32]
 
@@ -135,7 +137,7 @@ def open_bank(
             "measured": list(measured),
         }
         replace_file(path, (json.dumps(header, indent=1) + "\n").encode("ascii"))
-    whole, _, cut_off = create_or_read(folder / RUNS).rpartition(b"\n")
+    whole, _, cut_off = create_or_read(folder / RUNS, MOST_BYTES).rpartition(b"\n")
     if cut_off:
         replace_file(folder / RUNS, whole + b"\n" if whole else b"")
     return read_bank(folder)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments.fidelity.bank import Bank, Record, open_bank
+from experiments.fidelity.bank import MOST_BYTES, Bank, Record, open_bank
 from experiments.fidelity.dataset import BenchData, DatasetSettings, bench_data, question_example
 from experiments.fidelity.plan import (
     RANDOM_TAILS,
@@ -156,7 +156,7 @@ class BankMaker:
             tuple(row.id for row in measured),
             {name: importlib.metadata.version(name) for name in ("torch", "transformers", "peft")},
         )
-        create_or_read(folder / SECONDS)
+        create_or_read(folder / SECONDS, MOST_BYTES)
         rows = [encoder.encode(example) for example in examples]
         self.retrainer = Retrainer(loaded, train, settings.first_layer, rows, measured)
 
