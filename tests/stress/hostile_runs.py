@@ -272,12 +272,13 @@ def attributions(
     for row, text in zip(rows, texts, strict=False):
         row["cluster_id"] = text
     rows += [
-        {"prompt": text[:40], "completion": text[:40], "cluster_id": text}
+        # Few characters, of up to four tokens each: the model has room for 128.
+        {"prompt": text[:20], "completion": text[:20], "cluster_id": text}
         for text in texts
-        if text[:40].strip()
+        if text[:20].strip()
     ]
     items = [json.loads(line) for line in (source / "eval.jsonl").read_text().splitlines()]
-    # A letter in front: a metric cannot look for an answer that is white space. Few, of up to four tokens each.
+    # A letter in front: a metric cannot look for an answer that is white space.
     items += [{"prompt": text[:20], "completion": f"a{text[:20]}"} for text in texts]
     named = folder / file_name(texts[number % len(texts)])
     data, evals = written(named / "train.jsonl", rows), written(named / "eval.jsonl", items)
