@@ -273,13 +273,13 @@ def attributions(
         row["cluster_id"] = text
     rows += [
         # Few characters, of up to four tokens each: the model has room for 128.
-        {"prompt": text[:20], "completion": text[:20], "cluster_id": text}
+        {"prompt": text[:12], "completion": text[:12], "cluster_id": text}
         for text in texts
-        if text[:20].strip()
+        if text[:12].strip()
     ]
     items = [json.loads(line) for line in (source / "eval.jsonl").read_text().splitlines()]
     # A letter in front: a metric cannot look for an answer that is white space.
-    items += [{"prompt": text[:20], "completion": f"a{text[:20]}"} for text in texts]
+    items += [{"prompt": text[:12], "completion": f"a{text[:12]}"} for text in texts]
     named = folder / file_name(texts[number % len(texts)])
     data, evals = written(named / "train.jsonl", rows), written(named / "eval.jsonl", items)
     adapter = named / f"{file_name(texts[1])}-adapter"
