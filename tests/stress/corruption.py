@@ -347,14 +347,17 @@ def unfinished(folder: Path, stride: int) -> dict[str, Any]:
                 for file, whole in good.items():
                     (reader.path / file).write_bytes(whole)
                 (reader.path / name).write_bytes(damaged)
-                with open_writer(cache, INPUTS, BLOCKS, N, "float16", CHUNK) as writer:
+                with (
+                    contextlib.suppress(StoreError),
+                    open_writer(cache, INPUTS, BLOCKS, N, "float16", CHUNK) as writer,
+                ):
                     write_pending(writer, rows(0))
                     writer.finish()
                 tried += 1
                 if digests(cache) != wanted:
                     differ.append(f"{name}: {what} at {at}")
                 for file in (MANIFEST, EXAMPLES, JOURNAL):
-                    (reader.path / file).unlink()
+                    (reader.path / file).unlink(missing_ok=True)
     return {"resumed": tried, "differ": differ[:20]}
 
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,30 +49,37 @@ _FLAGS = (
         "-pthread",
         "-fno-sanitize-recover=all",
     ),
-    *(f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'tests/stress/fuzz'}"),
+    f"-I{ROOT / 'tests/stress/fuzz'}",
 )
 _SANITIZERS = "address,undefined"
 
 
-def build(target: str, folder: Path, compiler: str, *, fuzzer: bool, optimise: str) -> Path:
+def build(
+    target: str, folder: Path, compiler: str, *, fuzzer: bool, optimise: str, csrc: Path = ROOT / "csrc"
+) -> Path:
     """Compile a target; gives the program.
 
     Raises:
         subprocess.CalledProcessError: the compiler refuses.
     """
     fuzz = Path(__file__).parent / "fuzz"
-    sources = [ROOT / "csrc" / f"{name}.cpp" for name in SOURCES[target]]
+    sources = [csrc / f"{name}.cpp" for name in SOURCES[target]]
     if platform.machine().lower() not in ("x86_64", "amd64"):
         sources = [source for source in sources if source.stem not in _ISA_FLAGS]
     sources += [fuzz / f"{target}.cpp", *([] if fuzzer else [fuzz / "replay.cpp"])]
-    flags = [compiler, *_FLAGS, optimise]
-    objects = []
-    for source in sources:
-        objects.append(str(folder / f"{source.parent.name}-{source.stem}.o"))
+    flags = [compiler, *_FLAGS, f"-I{csrc}", optimise]
+
+    def compiled(source: Path) -> str:
+        result = str(folder / f"{source.parent.name}-{source.stem}.o")
         sanitizers = f"fuzzer-no-link,{_SANITIZERS}" if fuzzer else _SANITIZERS
         own = _ISA_FLAGS.get(source.stem, ())
-        command = [*flags, *own, f"-fsanitize={sanitizers}", "-c", str(source), "-o", objects[-1]]
-        subprocess.run(command, check=True)
+        subprocess.run(
+            [*flags, *own, f"-fsanitize={sanitizers}", "-c", str(source), "-o", result], check=True
+        )
+        return result
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compiled, sources))
     program = folder / target
     sanitizers = f"fuzzer,{_SANITIZERS}" if fuzzer else _SANITIZERS
     subprocess.run([*flags, f"-fsanitize={sanitizers}", *objects, "-o", str(program)], check=True)

@@ -105,6 +105,7 @@ class Trial:
         return met.hit is not None
 
     def _again(self, disk: SimulatedDisk, cache: Path, log: Path, after: str) -> None:
+        # From the moment on at which the first try ended: the second may find nothing left to do.
         first = len(read_notes(log)) if log.exists() else 0
         with noted(cache, log):
             self.scene.work(cache)
@@ -122,7 +123,7 @@ class Trial:
     def _fail_power(self, disk: SimulatedDisk, operations: list[Operation], first: int, after: str) -> None:
         for number, operation in enumerate(operations, 1):
             disk.follow(operation)
-            if number <= first:
+            if number < first:
                 continue
             self.figures.operations += 1
             last = number == len(operations)

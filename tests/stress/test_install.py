@@ -108,6 +108,33 @@ def test_a_step_that_fails_or_is_the_last_leaves_a_whole_installation_or_none(
     assert rehearsal.check("kill" if step % 2 else "fail", step, installed=step > 20)
 
 
+WRONG = {
+    "what is half made stays": ('rm -rf "$build" 2>/dev/null ||', "true ||", "fail", range(9, 12)),
+    "the command is gone for a moment": (
+        'mv -f "$bin/.gradian.$$" "$bin/gradian"',
+        'rm -f "$bin/gradian"; mv "$bin/.gradian.$$" "$bin/gradian"',
+        *("kill", range(21, 25)),
+    ),
+    "its folders stay": ('remove_folders "$folders"\n}', "}", "fail", range(19, 22)),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_the_rehearsal_finds_that(fault: str, rehearsal: Rehearsal) -> None:
+    right, wrong, act, steps = WRONG[fault]
+    script = rehearsal.checkout / "install.sh"
+    text = script.read_text()
+    assert text.count(right) == 1
+    script.write_text(text.replace(right, wrong))
+    found = 0
+    for step in steps:
+        try:
+            rehearsal.check(act, step, installed=True)
+        except AssertionError:
+            found += 1
+    assert found
+
+
 def test_a_removal_cut_short_is_finished_by_the_next(rehearsal: Rehearsal) -> None:
     assert rehearsal.check("kill", 15, installed=True, uninstalling=True)
 

@@ -98,10 +98,13 @@ struct Held {
 
 // What the reader makes of rows: their size, or nothing where it does not fit into 64 bits.
 std::optional<std::size_t> rows_size(std::size_t rows, std::size_t width, std::size_t item) {
+  const bool fits = rows == 0 || width <= ~std::size_t{0} / rows / item;
   try {
-    return gradian::checked_product(rows, width, item);
+    const std::size_t size = gradian::checked_product(rows, width, item);
+    EXPECT(fits);
+    return size;
   } catch (const std::overflow_error&) {
-    EXPECT(rows > 0 && width > ~std::size_t{0} / rows / item);
+    EXPECT(!fits);
     return std::nullopt;
   }
 }
@@ -140,7 +143,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       case 1:
       case 2: {  // rows, as a reader maps them
         const std::size_t offset = in.size();
-        const auto bytes = rows_size(in.size(), in.size(), in.take<std::uint8_t>() % 2 == 0 ? 2 : 4);
+        const std::size_t rows = in.size();
+        const std::size_t width = in.size();
+        const auto bytes = rows_size(rows, width, in.take<std::uint8_t>() % 2 == 0 ? 2 : 4);
         if (!bytes) break;
         if (auto mapping = mapped(file.fd(), file, offset, *bytes)) {
           ahead->add(mapping);
@@ -193,7 +198,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       default: {  // what is no file
         const bool folder = in.take<std::uint8_t>() % 2 == 0;
         const int other = folder ? ::open("/", O_RDONLY | O_DIRECTORY) : -1;
-        EXPECT(mapped(other, file, in.size(), in.size()) == nullptr);
+        const std::size_t offset = in.size();
+        EXPECT(mapped(other, file, offset, in.size()) == nullptr);
         if (other >= 0) ::close(other);
         break;
       }

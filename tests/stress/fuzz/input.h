@@ -16,6 +16,7 @@
     }                                                                               \
   } while (false)
 
+// Two draws in one expression would come in an order of the compiler's.
 class Input {
  public:
   Input(const std::uint8_t* data, std::size_t size) : at_(data), left_(size) {}
