@@ -70,8 +70,9 @@ Mapping::Mapping(int fd, std::size_t offset, std::size_t size) : lead_(offset % 
     throw std::invalid_argument("the rows are not inside the file");
   }
   const std::size_t length = lead_ + size;
-  void* const base =
-      ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, static_cast<off_t>(offset - lead_));
+  // Few pages are ever written to: a system that counts all of them as memory would refuse large maps.
+  void* const base = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd,
+                            static_cast<off_t>(offset - lead_));
   if (base == MAP_FAILED) throw std::system_error(errno, std::generic_category());
   base_ = static_cast<char*>(base);
   length_ = length;
@@ -96,7 +97,7 @@ void ReadAhead::push(Job job) {
       pthread_sigmask(SIG_SETMASK, &all, &before);
       try {
         thread_ = std::thread([this] { work(); });
-      } catch (const std::system_error&) {
+      } catch (const std::exception&) {
         stop_ = true;  // no thread is to be had: the reader does without
       }
       pthread_sigmask(SIG_SETMASK, &before, nullptr);

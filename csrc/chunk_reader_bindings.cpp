@@ -51,6 +51,7 @@ class ChunkReader {
   void warm(int fd, std::size_t offset, std::size_t size) { read_ahead().warm(mapped(fd, offset, size)); }
 
   void close() {
+    const py::gil_scoped_release release;
     if (pid_ == ::getpid()) read_ahead_->stop();
   }
 
@@ -76,6 +77,8 @@ class ChunkReader {
   void end() {
     // In a forked child the thread does not exist, and it may have held the lock: both are left behind.
     if (pid_ == ::getpid()) {
+      // The thread may be waiting for a disk that does not answer.
+      const py::gil_scoped_release release;
       read_ahead_.reset();
     } else {
       static_cast<void>(read_ahead_.release());

@@ -70,6 +70,21 @@ void ThreadPool::work(std::size_t worker, std::size_t seen) {
   }
 }
 
+void ThreadPool::start_worker() {
+  const std::size_t worker = workers_.size();
+  workers_.emplace_back([this, worker, seen = generation_] { work(worker, seen); });
+}
+
+std::size_t ThreadPool::most(std::size_t wanted) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  try {
+    while (workers_.size() + 1 < wanted) start_worker();
+  } catch (const std::exception&) {
+    // Of an address space or a number of threads that is limited, nothing is left: what is there has to do.
+  }
+  return std::min(wanted, workers_.size() + 1);
+}
+
 void ThreadPool::run(std::size_t n, const std::function<void(std::size_t)>& body,
                      const std::function<void()>& meanwhile) {
   if (n == 0) return;
@@ -81,10 +96,7 @@ void ThreadPool::run(std::size_t n, const std::function<void(std::size_t)>& body
   {
     std::lock_guard<std::mutex> lock(mutex_);
     // Started before the region opens: a system that refuses a thread must leave no region half open.
-    while (workers_.size() < n - 1) {
-      const std::size_t worker = workers_.size();
-      workers_.emplace_back([this, worker, seen = generation_] { work(worker, seen); });
-    }
+    while (workers_.size() + 1 < n) start_worker();
     body_ = &body;
     active_ = n - 1;
     pending_ = n - 1;
@@ -115,7 +127,7 @@ void ThreadPool::run(std::size_t n, const std::function<void(std::size_t)>& body
 void ThreadPool::for_each(std::size_t tasks, std::size_t threads,
                           const std::function<void(std::size_t)>& body) {
   std::atomic<std::size_t> next{0};
-  run(std::max<std::size_t>(1, std::min(tasks, threads)), [&](std::size_t) {
+  run(most(std::max<std::size_t>(1, std::min(tasks, threads))), [&](std::size_t) {
     for (std::size_t task = next++; task < tasks; task = next++) body(task);
   });
 }

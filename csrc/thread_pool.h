@@ -40,8 +40,11 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // `meanwhile` is called now and then while the calling thread has nothing left to do but wait; it must not
-  // throw.
+  // How many of `wanted` bodies can run at once: fewer where the system gives no more threads.
+  std::size_t most(std::size_t wanted);
+
+  // As many as `most` gave, or fewer. `meanwhile` is called now and then while the calling thread has nothing
+  // left to do but wait; it must not throw.
   void run(std::size_t n, const std::function<void(std::size_t)>& body,
            const std::function<void()>& meanwhile = {});
 
@@ -49,6 +52,7 @@ class ThreadPool {
   void for_each(std::size_t tasks, std::size_t threads, const std::function<void(std::size_t)>& body);
 
  private:
+  void start_worker();
   void work(std::size_t worker, std::size_t seen);
 
   std::mutex region_;  // one parallel region at a time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 
 _LIMITS = ((b"VmSize:", resource.RLIMIT_AS), (b"VmData:", resource.RLIMIT_DATA))
@@ -21,6 +22,23 @@ def share_of_what_is_left(wanted: int) -> int:
     """Return `wanted` bytes, or an eighth of what can still be mapped where that is less."""
     left = address_space_left()
     return wanted if left is None else min(wanted, left // 8)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there is no memory, or no address space, in whosever words."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    text = str(error)
+    return (
+        isinstance(error, MemoryError)
+        # torch's
+        or (isinstance(error, RuntimeError) and "can't allocate memory" in text)
+        # the dynamic loader's
+        or (
+            isinstance(error, ImportError)
+            and ("failed to map segment" in text or "Cannot allocate memory" in text)
+        )
+    )
 
 
 def _used() -> list[tuple[bytes, int]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 
 import pytest
 
-from gradian.address_space import address_space_left, share_of_what_is_left
+from gradian.address_space import address_space_left, is_out_of_memory, share_of_what_is_left
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces these limits")
 
@@ -35,3 +36,19 @@ def test_what_is_mapped_is_taken_from_what_is_left(name: str) -> None:
 def test_without_a_limit_there_is_no_telling() -> None:
     assert address_space_left() is None
     assert share_of_what_is_left(7) == 7
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), True),
+        (OSError(errno.ENOENT, "Cannot allocate memory"), False),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (RuntimeError("a bug"), False),
+        (ImportError("libx.so: failed to map segment from shared object"), True),
+        (ImportError("libx.so: cannot open shared object file"), False),
+    ],
+)
+def test_a_lack_of_memory_is_known_in_whosever_words(error: Exception, expected: bool) -> None:
+    assert is_out_of_memory(error) == expected

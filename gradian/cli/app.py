@@ -15,6 +15,7 @@ from typing import Any, TextIO
 import typer
 from typer.core import TyperGroup
 
+from gradian.address_space import is_out_of_memory
 from gradian.cli import interrupts
 from gradian.cli.attribute import attribute
 from gradian.cli.checks import checks
@@ -44,29 +45,39 @@ class _Group(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command; see the module's docstring for the exit codes."""
-        try:
-            with _printable_usage():
-                result = super().invoke(ctx)
-            # Here and not at interpreter exit, where a closed pipe can only print "Exception ignored".
-            sys.stdout.flush()
-            return result
-        except KeyboardInterrupt:
-            say("interrupted")
-            raise typer.Exit(INTERRUPTED) from None
-        except Exception as error:
-            signals = interrupts.current()
-            if signals is not None and signals.arrived:
-                # Whatever a signal tore apart, it is no error of the user's.
-                raise interrupts.Interrupted from None
-            code = _explained(error)
-            if code is None:
-                raise
-            raise typer.Exit(code) from None
+        with _answered():
+            return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Take the group's own options apart."""
-        with _printable_usage():
+        """Take the group's own options apart, of which --help prints."""
+        with _answered():
             return super().parse_args(ctx, args)
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Give what a command raises a message and an exit code."""
+    try:
+        try:
+            with _printable_usage():
+                yield
+        except typer.Exit:
+            sys.stdout.flush()
+            raise
+        # Here and not at interpreter exit, where a closed pipe can only print "Exception ignored".
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        say("interrupted")
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        signals = interrupts.current()
+        if signals is not None and signals.arrived:
+            # Whatever a signal tore apart, it is no error of the user's.
+            raise interrupts.Interrupted from None
+        code = _explained(error)
+        if code is None:
+            raise
+        raise typer.Exit(code) from None
 
 
 app = typer.Typer(
@@ -102,7 +113,7 @@ def _explained(error: Exception) -> int | None:
     if isinstance(error, GradianError):
         _print_error(error)
         return USER_ERROR
-    if _is_out_of_memory(error):
+    if is_out_of_memory(error):
         say("there is no memory left; close other programs, or raise the limit on address space (ulimit -v)")
         return USER_ERROR
     if isinstance(error, BrokenPipeError):
@@ -114,13 +125,6 @@ def _explained(error: Exception) -> int | None:
         say(f"the output cannot be written: {error.strerror}")
         return USER_ERROR
     return None
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    # torch says so in words.
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    )
 
 
 def _drop_output() -> None:

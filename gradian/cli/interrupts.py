@@ -50,6 +50,7 @@ class Interrupts:
         self._forced = False
         self._signal: int | None = None
         self._raised = False
+        self._done: int | None = None
         self._told = threading.Lock()
         self._heard, self._wake = -1, -1
         self._taken: list[int] = []
@@ -79,10 +80,14 @@ class Interrupts:
         """Whether a signal came: whatever is raised after it is its doing."""
         return self._signal is not None
 
-    def finished(self) -> None:
-        """The command has done its work: from here on there is nothing to interrupt."""
+    def finished(self, code: int) -> None:
+        """The command has done its work, with an exit code: from here on there is nothing to interrupt.
+
+        The interpreter still has threads to wait for. Where one does not end, a signal does not have to wait for it too.
+        """
+        self._done = code
         for number in self._taken:
-            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, self._heed_nothing)
 
     def end(self) -> int:
         """Tell the user, once, and give the exit code."""
@@ -131,9 +136,13 @@ class Interrupts:
             self._raised = True
             raise Interrupted
 
+    def _heed_nothing(self, number: int, frame: object) -> None:
+        # Not SIG_IGN: the second thread would not hear of it.
+        return
+
     def _watch(self) -> None:
         number = self._next(None)
-        if self._signal is None:
+        if self._signal is None and self._done is None:
             self._signal = number
         self._next(self._grace_s)
         self._end_now()
@@ -151,7 +160,7 @@ class Interrupts:
 
     def _end_now(self) -> NoReturn:
         # Not sys.exit: this thread cannot end the others, and the main one may be deep in compiled code.
-        os._exit(self.end())
+        os._exit(self.end() if self._done is None else self._done)
 
     def _unraisable(self, problem: sys.UnraisableHookArgs) -> None:
         # Raised in a destructor or a callback, where nothing can be raised: the other thread ends the process.

@@ -9,6 +9,7 @@ The commands are in `app.py`, which takes a moment to import: a signal in that m
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ def __getattr__(name: str) -> Any:
 
 def run() -> None:
     """Run the command line and exit with its code: the entry point of the `gradian` script."""
+    _open_standard_streams()
     signals = interrupts.install()
     try:
         _run(signals)
@@ -48,8 +50,20 @@ def _run(signals: interrupts.Interrupts) -> None:
             if not signals.arrived:
                 print_fault()
             sys.exit(1)
-    except BaseException:
+    except BaseException as ended:
         if signals.arrived:
             raise interrupts.Interrupted from None
-        signals.finished()
+        code = ended.code if isinstance(ended, SystemExit) else 1
+        signals.finished(code if isinstance(code, int) else int(code is not None))
         raise
+
+
+def _open_standard_streams() -> None:
+    """Let the null device stand for a stream that was closed by whoever started this: a file would take its number."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free.
+            os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115

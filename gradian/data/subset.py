@@ -14,7 +14,7 @@ from gradian.data.arrow import open_arrow, split_folder
 from gradian.data.formats import ROW_KEYS, load_dataset, split_path
 from gradian.data.jsontext import Located, has_bom, iter_document, iter_lines, layout_of, sniff
 from gradian.errors import DataError, DataFormatError
-from gradian.store.durable import sync_folder, temporary_path
+from gradian.store.durable import flush, sync_folder, temporary_path
 from gradian.types import Example
 
 _COPY_BYTES = 1 << 22
@@ -90,7 +90,7 @@ def write_subset(source: str | Path, target: Path, drop: Collection[int]) -> Sub
             for piece in _arrow_lines(path, part, gone) if path.is_dir() else _without(path, part, gone):
                 file.write(piece)
             file.flush()
-            os.fsync(file.fileno())
+            flush(file.fileno())
         _read_back(_named(partial, key), source, (examples[row] for row in kept), len(kept))
         os.replace(partial, target)
         sync_folder(target.parent)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gradian.address_space import address_space_left
+from gradian.address_space import address_space_left, is_out_of_memory
 from gradian.errors import StoreError
 from gradian.ops.gram import gram
 from gradian.progress import Progress
@@ -85,6 +85,9 @@ def gram_matrices(
         queries=queries,
         sweeps=sweeps,
     )
+    if found is not None and not _leaves_room(found.block_bytes):
+        _tell(reader, policy, "the limit on address space leaves too little to map them")
+        return None
     if found is not None or (policy == "auto" and not pays):
         return found
     largest = max(spec.size for spec in reader.blocks)
@@ -104,13 +107,22 @@ def gram_matrices(
     except StoreError as error:
         # An index that cannot be read meets its reader again in the scores.
         _tell(reader, policy, str(error))
-        return None
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        _tell(reader, policy, "there is too little memory to build them")
+    return None
 
 
 def _fits(n: int, elements: int, item_bytes: int) -> bool:
     """Whether a block of the store, its K and the sums behind it can be in address space together."""
+    return _leaves_room(n * elements * item_bytes + 3 * _GRAM_ITEM_BYTES * n * n)
+
+
+def _leaves_room(size: int) -> bool:
+    """Whether so many bytes leave half of the address space to everything else."""
     left = address_space_left()
-    return left is None or n * elements * item_bytes + 3 * _GRAM_ITEM_BYTES * n * n <= left // 2
+    return left is None or size <= left // 2
 
 
 def _tell(reader: IndexReader, policy: str, why: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeAlias
@@ -28,6 +29,8 @@ READ_AHEAD_BYTES = 64 << 20
 
 # numpy has no bfloat16: its bits come and go as uint16.
 _NUMPY: dict[str, str] = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
+# Few pages of a map are ever written to: a system that counts all of them as memory would refuse large ones.
+_MAP_NORESERVE: int = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 # Numbers widened to float64 at a time.
 _PIECE = 1 << 18
 
@@ -211,7 +214,8 @@ class _ReferenceReader:
         numbers = np.dtype(_NUMPY[self.dtype])
         lead = offset % mmap.ALLOCATIONGRANULARITY
         size = lead + rows * width * numbers.itemsize
-        area = mmap.mmap(fd, size, access=mmap.ACCESS_COPY, offset=offset - lead)
+        flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
+        area = mmap.mmap(fd, size, flags, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset - lead)
         return np.frombuffer(area, numbers, rows * width, lead).reshape(rows, width)
 
     def warm(self, fd: int, offset: int, size: int) -> None:

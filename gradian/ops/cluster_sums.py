@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gradian.ops._dispatch import Op, cpu_obstacle, native
+from gradian.ops.stored_rows import thread_count
 
 OP = Op[Any]("cluster_sums", stored=True)
 
@@ -22,7 +23,7 @@ def cluster_sums_reference(totals: Tensor, scores: Tensor, clusters: Tensor) -> 
 @OP.implementation("native", cpu_obstacle)
 def _native_cluster_sums(totals: Tensor, scores: Tensor, clusters: Tensor) -> None:
     native().add_cluster_sums(
-        totals.numpy(), scores.contiguous().numpy(), clusters.contiguous().numpy(), torch.get_num_threads()
+        totals.numpy(), scores.contiguous().numpy(), clusters.contiguous().numpy(), thread_count(None)
     )
 
 

@@ -14,13 +14,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gradian.address_space import share_of_what_is_left
+from gradian.address_space import address_space_left, share_of_what_is_left
 
 # Rows widened to float32 at a time by the references; bounds the copy of a float16 segment.
 TILE_ROWS = 256
 
 PART_BYTES = 256 << 20
 """Rows that compiled code is given at a time where they come from an iterator; less where address space is short."""
+
+# Of address space: its stack, and what the allocator sets aside for it.
+_THREAD_BYTES = 72 << 20
 
 _NAMES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
@@ -59,16 +62,16 @@ def check_queries(segments: Iterable[Tensor], queries: Tensor) -> Iterable[Tenso
 
 
 def thread_count(threads: int | None) -> int:
-    """Return `threads`, or as many as torch uses.
+    """Return `threads`, or as many as torch uses; fewer where address space is short.
 
     Raises:
         ValueError: it is below 1.
     """
-    if threads is None:
-        return torch.get_num_threads()
-    if threads < 1:
+    if threads is not None and threads < 1:
         raise ValueError(f"threads is at least 1, not {threads}")
-    return threads
+    wanted = torch.get_num_threads() if threads is None else threads
+    left = address_space_left()
+    return wanted if left is None else max(1, min(wanted, left // 2 // _THREAD_BYTES))
 
 
 def dtype_name(dtype: torch.dtype) -> str:

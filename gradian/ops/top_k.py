@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gradian.ops._dispatch import Op, cpu_obstacle, native
+from gradian.ops.stored_rows import thread_count
 
 OP = Op[Any]("top_k", stored=True)
 
@@ -84,7 +85,7 @@ def _native_top_k(best: TopK, scores: Tensor) -> None:
         best.highest_rows.numpy(),
         best.seen,
         scores.contiguous().numpy(),
-        torch.get_num_threads(),
+        thread_count(None),
     )
     best.seen += len(scores)
 

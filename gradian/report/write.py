@@ -13,11 +13,11 @@ from gradian.report.audit.model import AuditReport
 from gradian.report.model import Report
 from gradian.report.verification.markdown import render as verification_markdown
 from gradian.report.verification.model import Verification
-from gradian.store.durable import make_folder, replace_file
+from gradian.store.durable import PartialFile, make_folder, replace_file
 
 
 def check_writable(folder: str | os.PathLike[str]) -> None:
-    """Create `folder` and try a file in it, so that hours of work do not end in a report without a place.
+    """Create `folder` and try a file of a byte in it, so that hours of work do not end in a report without a place.
 
     Raises:
         ConfigError: the folder cannot be written.
@@ -25,8 +25,7 @@ def check_writable(folder: str | os.PathLike[str]) -> None:
     target = Path(folder)
     try:
         make_folder(target)
-        replace_file(target / "writable", b"")
-        (target / "writable").unlink()
+        PartialFile(target / "report.json", 1).discard()
     except OSError as error:
         raise _unwritable(target, error) from None
 

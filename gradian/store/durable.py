@@ -10,6 +10,7 @@ a file system whose locks do nothing, removes the leavings of the dead and not t
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import re
@@ -28,6 +29,7 @@ _OWNER = re.compile(r"\.([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}\.partial$")
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+_NO_FLUSH_OF_FOLDERS = frozenset({errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP, errno.ENOSYS})
 _CANNOT_LINK = frozenset({errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK})
 _ZEROS = bytes(1 << 20)
 
@@ -89,14 +91,24 @@ def make_own_folder(path: Path) -> None:
     sync_folder(path.parent)
 
 
+def flush(fd: int) -> None:
+    """Wait until what was written to an open file or folder is on the medium."""
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        # On macOS fsync leaves it in the drive's own cache, which goes with the power.
+        with suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(fd)
+
+
 def sync_folder(path: Path) -> None:
     """Flush a folder's own entries: a rename is not on the disk before that."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(fd)
+        flush(fd)
     except OSError as error:
         # Some network file systems have no such call for folders.
-        if error.errno != errno.EINVAL:
+        if error.errno not in _NO_FLUSH_OF_FOLDERS:
             raise
     finally:
         os.close(fd)
@@ -113,10 +125,10 @@ def write_all(fd: int, data: bytes | memoryview, offset: int | None = None) -> N
 
 def append_line(path: Path, line: bytes) -> None:
     """Add a line to a file, which is made where there is none, and flush it."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    fd = open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         write_all(fd, line)
-        os.fsync(fd)
+        flush(fd)
     finally:
         os.close(fd)
 
@@ -135,15 +147,30 @@ def read_file(path: Path, limit: int, *, create: bool = False) -> bytes:
     Raises:
         OSError: the system refuses, or it is a link, a pipe or anything else that is no file.
     """
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | (os.O_CREAT if create else 0)
-    fd = os.open(path, flags, 0o666)
+    fd = open_own(path, os.O_RDONLY | (os.O_CREAT if create else 0))
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        with os.fdopen(fd, "rb", closefd=False) as file:
-            return file.read(limit)
+        return read_open(fd, limit)
     finally:
         os.close(fd)
+
+
+def open_own(path: Path, flags: int) -> int:
+    """Open a file that belongs to what lies around it; one that is made has the usual mode.
+
+    Raises:
+        OSError: the system refuses, or it is a link, a pipe or anything else that is no file.
+    """
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return fd
+
+
+def read_open(fd: int, limit: int) -> bytes:
+    """What an open file holds from its position on, at most `limit` bytes; no more memory is taken than that needs."""
+    with os.fdopen(fd, "rb", closefd=False) as file:
+        return file.read(min(limit, os.fstat(fd).st_size))
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -212,7 +239,7 @@ class PartialFile:
         Args:
             new: leave a file that has the name meanwhile alone, where the file system can (FileExistsError).
         """
-        os.fsync(self._fd)
+        flush(self._fd)
         self._close()
         if new:
             try:

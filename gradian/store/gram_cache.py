@@ -46,12 +46,29 @@ class GramFile:
         self._file = os.fdopen(os.dup(fd), "rb")
         weakref.finalize(self, self._file.close)
 
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of the largest K, which are mapped at once."""
+        return max(slot.stop - slot.start for slot in self._slots)
+
     def block(self, block: int) -> npt.NDArray[np.float32]:
-        """K = G G^T of one block: float32 [n, n], a private map of the file."""
+        """K = G G^T of one block: float32 [n, n], a private map of the file.
+
+        Raises:
+            StoreError: there is no address space for it.
+        """
         slot = self._slots[block]
-        return np.memmap(
-            self._file, slot.numpy_dtype, mode="c", offset=self._layout.offset(slot), shape=slot.shape
-        )
+        try:
+            return np.memmap(
+                self._file, slot.numpy_dtype, mode="c", offset=self._layout.offset(slot), shape=slot.shape
+            )
+        except OSError as error:
+            raise StoreError(
+                "a Gram matrix cannot be mapped",
+                where=f"block {slot.name}",
+                found=error.strerror,
+                fix="raise the limit on address space (ulimit -v), or set engine.gram: never",
+            ) from error
 
 
 def gram_layout(reader: IndexReader) -> FileLayout:

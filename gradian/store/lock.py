@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from gradian.errors import IndexLockedError
-from gradian.store.durable import store_errors
+from gradian.store.durable import open_own, store_errors
 
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 _HELD = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES})
@@ -34,9 +34,9 @@ def file_lock(path: Path, wait_seconds: float, on_wait: Callable[[], None] | Non
 
     Raises:
         TimeoutError: the other process was not done in time.
-        OSError: the file cannot be made.
+        OSError: the file cannot be made, or a link or anything else that is no file has its name.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    fd = open_own(path, os.O_RDWR | os.O_CREAT)
     try:
         waited = not _taken(fd)
         if waited:

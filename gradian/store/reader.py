@@ -29,6 +29,7 @@ import numpy.typing as npt
 from gradian.address_space import address_space_left, share_of_what_is_left
 from gradian.errors import CorruptIndexError, GradianError, IncompleteIndexError, StoreError
 from gradian.ops.chunk_io import READ_AHEAD_BYTES, chunk_io
+from gradian.store.durable import read_open
 from gradian.store.format import (
     BUILD_JOURNAL_FILE,
     CHUNKS_FOLDER,
@@ -48,6 +49,7 @@ GradientArray: TypeAlias = npt.NDArray[np.floating[Any]]
 _READ_BYTES = 64 << 20
 # The system itself reads about this far ahead.
 _WARM_BYTES = 128 << 10
+_CUT_SHORT = "the file was cut short while it was read"
 
 
 @dataclass(frozen=True)
@@ -239,6 +241,8 @@ class IndexReader:
                 found=error.strerror,
                 fix="raise the limit on address space (ulimit -v), or build the index with a smaller grads.chunk_size",
             ) from error
+        except ValueError:
+            raise _corrupt(self.path / self._layout.chunk_file(chunk), _CUT_SHORT) from None
         return _Tile(chunk, block, _identity(os.fstat(fd)), first, rows)
 
     def _arriving(self, tiles: Iterator[_Tile]) -> Iterator[_Tile]:
@@ -381,19 +385,28 @@ def checked_file(folder: int, name: str, where: Path, layout: FileLayout) -> Ite
                 raise _corrupt(where, f"the file has {os.fstat(fd).st_size} bytes, not {layout.size}")
             if os.pread(fd, len(layout.header), 0) != layout.header:
                 raise _corrupt(where, "the header is not the one of this file of this index")
-            yield fd
+            try:
+                yield fd
+            except EOFError:
+                raise _corrupt(where, _CUT_SHORT) from None
     finally:
         os.close(fd)
 
 
 def read_tensor(fd: int, layout: FileLayout, slot: TensorSlot) -> npt.NDArray[Any]:
-    """A whole tensor, copied into memory."""
+    """A whole tensor, copied into memory.
+
+    Raises:
+        EOFError: the file ends before it does.
+    """
     size = slot.stop - slot.start
     buffer = bytearray(size)
     done = 0
     while data := os.pread(fd, min(size - done, _READ_BYTES), layout.offset(slot) + done):
         buffer[done : done + len(data)] = data
         done += len(data)
+    if done < size:
+        raise EOFError(slot.name)
     return np.frombuffer(buffer, dtype=slot.numpy_dtype).reshape(slot.shape)
 
 
@@ -457,8 +470,8 @@ def _read_small(folder: int, name: str, where: Path, limit: int) -> bytes | None
             raise
         return None
     try:
-        with _read_errors(where), os.fdopen(fd, "rb", closefd=False) as file:
-            return file.read(limit + 1)
+        with _read_errors(where):
+            return read_open(fd, limit + 1)
     finally:
         os.close(fd)
 

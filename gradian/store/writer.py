@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gradian.errors import IncompleteIndexError, StoreError
+from gradian.errors import CorruptIndexError, IncompleteIndexError, StoreError
 from gradian.jsonvalue import parse_strict_json
 from gradian.ops.chunk_io import RowTable, chunk_io
 from gradian.store.cache import find_index, index_path
@@ -67,6 +67,9 @@ DEFAULT_WAIT_SECONDS = 6 * 3600.0
 # Where locks do nothing, each process that builds the index lists each chunk.
 _MOST_LINES_A_CHUNK = 16
 _MOST_LINES = 1000
+# Chunks and blocks of which a manifest has room for sure.
+_FEW_PARTS = 10_000
+_NO_CHECKSUM = "0" * 16
 
 
 @contextmanager
@@ -148,6 +151,7 @@ class IndexWriter:
         self._whole = whole
         self._entries: dict[int, ChunkEntry] = {}
         if whole is None:
+            self._check_parts()
             with store_errors(path):
                 self._entries = self._resume(say)
 
@@ -185,8 +189,7 @@ class IndexWriter:
         """
         if chunk in self._entries or self.finished:
             raise ValueError(f"chunk {chunk} is already committed")
-        rows, name = self._layout.rows(chunk), self._layout.chunk_file(chunk)
-        where = self.path / name
+        where = self.path / self._layout.chunk_file(chunk)
         with store_errors(where):
             partial = PartialFile(where, self._layout.chunk_bytes(chunk))
         try:
@@ -194,7 +197,7 @@ class IndexWriter:
             yield writer
             with store_errors(where):
                 checksum = writer.complete()
-                entry = ChunkEntry(name, (rows.start, rows.stop), self._layout.chunk_bytes(chunk), checksum)
+                entry = self._entry(chunk, checksum)
                 if not self._already_whole():
                     partial.commit()
                     append_line(self.path / BUILD_JOURNAL_FILE, journal_line(entry, self.id))
@@ -234,19 +237,8 @@ class IndexWriter:
         layout = self._layout
         with store_errors(self.path):
             examples = self._write_examples()
-            manifest = Manifest(
-                schema_version=SCHEMA_VERSION,
-                id=layout.index,
-                inputs=self._inputs,
-                info=info,
-                blocks=layout.blocks,
-                n=layout.n,
-                dtype=layout.dtype,
-                chunk_size=layout.chunk_size,
-                chunks=tuple(self._entries[k] for k in range(layout.n_chunks)),
-                examples=examples,
-            )
-            text = manifest.to_json().encode()
+            chunks = [self._entries[k] for k in range(layout.n_chunks)]
+            text = self._manifest(chunks, examples, info).to_json().encode()
             manifest = Manifest.from_json(text)
             # From here on a resumed build reads this one.
             replace_file(self.path / JOURNAL_FILE, manifest.journal())
@@ -270,6 +262,43 @@ class IndexWriter:
         with suppress(FileNotFoundError):
             os.unlink(self.path / BUILD_JOURNAL_FILE)
         sync_folder(self.path)
+
+    def _check_parts(self) -> None:
+        """Refuse, before anything is computed, what has more chunks and blocks than a manifest may list.
+
+        Raises:
+            StoreError: it has.
+        """
+        layout = self._layout
+        if layout.n_chunks + len(layout.blocks) < _FEW_PARTS:
+            return
+        try:
+            chunks = [self._entry(k, _NO_CHECKSUM) for k in range(layout.n_chunks)]
+            Manifest.from_json(self._manifest(chunks, self._examples_entry(_NO_CHECKSUM), {}).to_json())
+        except CorruptIndexError:
+            raise StoreError(
+                "the index would have more parts than its manifest can list",
+                where=str(self.path),
+                found=f"{layout.n_chunks} chunks and {len(layout.blocks)} blocks",
+                fix="set grads.chunk_size higher, or choose fewer modules with grads.module_filter",
+            ) from None
+
+    def _manifest(
+        self, chunks: Sequence[ChunkEntry], examples: ChunkEntry, info: Mapping[str, Any]
+    ) -> Manifest:
+        layout = self._layout
+        return Manifest(
+            schema_version=SCHEMA_VERSION,
+            id=layout.index,
+            inputs=self._inputs,
+            info=info,
+            blocks=layout.blocks,
+            n=layout.n,
+            dtype=layout.dtype,
+            chunk_size=layout.chunk_size,
+            chunks=tuple(chunks),
+            examples=examples,
+        )
 
     def _write_examples(self) -> ChunkEntry:
         """Join the per-example tensors of the chunks, read back from them."""
@@ -296,7 +325,16 @@ class IndexWriter:
             partial.commit()
         finally:
             partial.discard()
-        return ChunkEntry(EXAMPLES_FILE, (0, self._layout.n), target.size, checksum)
+        return self._examples_entry(checksum)
+
+    def _entry(self, chunk: int, checksum: str) -> ChunkEntry:
+        rows, layout = self._layout.rows(chunk), self._layout
+        return ChunkEntry(
+            layout.chunk_file(chunk), (rows.start, rows.stop), layout.chunk_bytes(chunk), checksum
+        )
+
+    def _examples_entry(self, checksum: str) -> ChunkEntry:
+        return ChunkEntry(EXAMPLES_FILE, (0, self._layout.n), self._layout.examples.size, checksum)
 
     def _resume(self, say: Callable[[str], None]) -> dict[int, ChunkEntry]:
         """Bring the folder to a known state; give the chunks that are whole."""

@@ -313,6 +313,54 @@ def test_output_onto_a_full_disk_is_a_message_and_no_traceback() -> None:
     assert "Exception ignored" not in child.stderr
 
 
+def redirected(words: str, redirection: str) -> subprocess.CompletedProcess[str]:
+    """What a shell runs with one of the streams elsewhere; the exit code is the command's own."""
+    code = "from gradian.cli.main import run; run()"
+    line = f'set -o pipefail; "$0" -c "$1" {words} {redirection}'
+    return subprocess.run(
+        ["bash", "-c", line, sys.executable, code], capture_output=True, text=True, check=False
+    )
+
+
+FULL = "gradian: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "redirection", "code", "said"),
+    [
+        ("--help", "| true", 141, ""),
+        ("index --help", "| true", 141, ""),
+        ("--help", ">/dev/full", 2, FULL),
+        ("index --help", ">/dev/full", 2, FULL),
+        ("version", ">&-", 0, ""),
+        ("--help", ">&-", 0, ""),
+        ("version", "<&-", 0, ""),
+        ("show-index nowhere", "2>&-", 2, ""),
+        ("version", "<&- >&- 2>&-", 0, ""),
+    ],
+)
+def test_a_stream_that_is_closed_or_full_is_no_fault_of_our_own(
+    words: str, redirection: str, code: int, said: str
+) -> None:
+    done = redirected(words, redirection)
+    assert done.stderr == said
+    assert done.returncode == code
+
+
+def test_a_thread_that_does_not_end_keeps_nobody_after_the_command_has_done_its_work() -> None:
+    body = "\n    threading.Thread(target=time.sleep, args=(60,)).start()\n    print('ready', flush=True)"
+    with command_that(body) as child:
+        time.sleep(0.5)
+        sent = time.monotonic()
+        child.send_signal(signal.SIGTERM)
+        _, errors = child.communicate(timeout=30)
+        taken = time.monotonic() - sent
+    # Its work was done and its result printed.
+    assert child.returncode == 0
+    assert errors == ""
+    assert taken < 2
+
+
 def printed_by(body: str) -> str:
     """What the real command line writes to standard error around a command with this body."""
     code = (

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import torch
 
 from gradian.engines import EngineSettings
 from gradian.engines.gram import building_pays, gram_matrices
+from gradian.errors import StoreError
 from gradian.progress import Advance, NullProgress
 from gradian.query.scorer import QueryGradients, score_index
 from gradian.store.gram_cache import CHECKSUM_FILE, DERIVED_FOLDER, GRAM_FILE, find_gram
@@ -143,3 +145,39 @@ def test_a_reader_that_never_builds_leaves_what_is_there(reader: IndexReader) ->
     gram_matrices(reader, "never", queries=MANY, progress=NullProgress())
     assert sorted(os.listdir(reader.path / DERIVED_FOLDER)) == [CHECKSUM_FILE, GRAM_FILE]
     assert find_gram(reader, pytest.fail) is not None
+
+
+def test_matrices_that_cannot_be_mapped_are_told_and_the_index_is_read(
+    reader: IndexReader, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = gram_matrices(reader, "always", queries=1, progress=NullProgress())
+    assert kept is not None
+    assert kept.block_bytes == 4 * N * N
+    monkeypatch.setattr("gradian.engines.gram.address_space_left", lambda: 8 * N * N - 1)
+    with caplog.at_level(logging.INFO, logger="gradian.engines.gram"):
+        assert gram_matrices(reader, "auto", queries=1, progress=NullProgress()) is None
+    assert "address space" in caplog.text
+    monkeypatch.setattr("gradian.engines.gram.address_space_left", lambda: 8 * N * N)
+    assert gram_matrices(reader, "auto", queries=1, progress=NullProgress()) is not None
+
+    def refuse(*arguments: object, **named: object) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr("numpy.memmap", refuse)
+    with pytest.raises(StoreError, match="ulimit -v"):
+        kept.block(0)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_too_little_memory_to_build_them_is_told_and_no_error(
+    reader: IndexReader, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*arguments: object, **named: object) -> None:
+        raise error
+
+    monkeypatch.setattr("gradian.engines.gram.gram", fail)
+    assert gram_matrices(reader, "always", queries=1, progress=NullProgress()) is None
+    assert "too little memory" in caplog.text
+    monkeypatch.setattr("gradian.engines.gram.gram", lambda *arguments, **named: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        gram_matrices(reader, "always", queries=1, progress=NullProgress())

@@ -97,3 +97,14 @@ def test_rows_that_arrive_are_checked_like_rows_that_are_there() -> None:
         query_dots(iter([torch.ones(2, 4)]), queries)
     with pytest.raises(ValueError, match="one dtype"):
         query_dots(iter([torch.ones(2, 3), torch.ones(2, 3).half()]), queries)
+
+
+def test_where_address_space_is_short_fewer_threads_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stored_rows.thread_count(64) == 64
+    monkeypatch.setattr(stored_rows, "address_space_left", lambda: 1 << 30)
+    assert stored_rows.thread_count(64) == 7
+    assert stored_rows.thread_count(2) == 2
+    monkeypatch.setattr(stored_rows, "address_space_left", lambda: 0)
+    assert stored_rows.thread_count(64) == 1
+    with pytest.raises(ValueError, match="at least 1"):
+        stored_rows.thread_count(0)

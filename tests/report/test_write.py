@@ -8,7 +8,7 @@ from gradian.errors import ConfigError
 from gradian.report import jsonfile, markdown
 from gradian.report.audit import markdown as audit_markdown
 from gradian.report.verification import markdown as verification_markdown
-from gradian.report.write import write_audit, write_figures, write_report, write_verification
+from gradian.report.write import check_writable, write_audit, write_figures, write_report, write_verification
 
 from . import samples
 from .audit.samples import faulty
@@ -80,3 +80,16 @@ def test_figures_go_into_a_folder_that_is_made_and_what_keeps_them_out_is_named(
     with pytest.raises(ConfigError, match="cannot be written") as caught:
         write_figures("{}", tmp_path / "new")
     assert caught.value.where == str(tmp_path / "new")
+
+
+def test_whether_a_folder_can_be_written_is_tried_without_touching_what_is_there(tmp_path: Path) -> None:
+    for name in ("writable", "report.json"):
+        (tmp_path / name).write_text("mine")
+    check_writable(tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "writable": "mine",
+        "report.json": "mine",
+    }
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        check_writable(tmp_path / "taken")

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -112,3 +114,39 @@ def test_space_is_written_where_it_cannot_be_allocated(
     partial = PartialFile(tmp_path / "file", 250)
     partial.commit()
     assert (tmp_path / "file").read_bytes() == bytes(250)
+
+
+def test_a_drive_that_has_a_cache_of_its_own_is_made_to_empty_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", lambda fd, request: asked.append(request))
+    replace_file(tmp_path / "a", b"x")
+    # The file and its name.
+    assert asked == [51, 51]
+
+    def refuse(fd: int, request: int) -> None:
+        raise OSError(errno.ENOTSUP, "no such request")
+
+    flushed = []
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    replace_file(tmp_path / "a", b"y")
+    assert len(flushed) == 2
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_that_flushes_no_folders_is_one_to_write_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    flush = os.fsync
+
+    def refuse(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(number, os.strerror(number))
+        flush(fd)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    replace_file(tmp_path / "a", b"x")
+    assert (tmp_path / "a").read_bytes() == b"x"

@@ -5,6 +5,7 @@ import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +77,18 @@ def test_a_lock_is_given_back_though_a_forked_process_still_has_its_file(tmp_pat
     os.close(go)
     os.close(ready)
     os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize(
+    "put",
+    [lambda path: path.symlink_to(path.with_name("elsewhere")), os.mkfifo, Path.mkdir],
+    ids=["a link", "a pipe", "a folder"],
+)
+def test_what_is_no_file_is_no_lock_and_nothing_is_made_through_it(
+    tmp_path: Path, put: Callable[[Path], object]
+) -> None:
+    put(tmp_path / "index.lock")
+    with pytest.raises(StoreError) as caught, index_lock(tmp_path / "index", 1):
+        pytest.fail("it was taken")
+    assert caught.value.where == str(tmp_path / "index")
+    assert [path.name for path in tmp_path.iterdir()] == ["index.lock"]

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -384,3 +385,43 @@ def test_memory_for_a_tile_is_that_tile_and_not_the_file(cache: Path) -> None:
     assert spans
     assert max(spans) <= 4 * 4096 < size
     assert tile.shape == (2, 1000)
+
+
+@on_both
+def test_a_chunk_that_is_cut_short_between_two_tiles_is_an_error_and_not_a_bus_error(cache: Path) -> None:
+    blocks = (BlockSpec("a", ((1024,),), 0),)
+    with open_writer(cache, {}, blocks, 64, "float16", 64) as writer:
+        write_pending(writer, [np.ones((64, 1024), dtype=np.float16)])
+        path = writer.finish().path
+    tiles = IndexReader.open(path, read_ahead=0).tiles(0, 8)
+    first, _ = next(tiles)
+    assert first == 0
+    os.truncate(path / "chunks" / "000000.safetensors", 20_000)
+    with pytest.raises(CorruptIndexError, match="000000"):
+        list(tiles)
+
+
+def test_values_that_are_cut_short_while_they_are_read_are_an_error(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = IndexReader.open(_tiny(cache))
+    read, where = os.pread, reader.path / "examples.safetensors"
+
+    def cut(fd: int, size: int, offset: int) -> bytes:
+        data = read(fd, size, offset)
+        os.truncate(where, 100)
+        return data
+
+    monkeypatch.setattr(os, "pread", cut)
+    with pytest.raises(CorruptIndexError, match="examples"):
+        _ = reader.loss
+
+
+def test_opening_a_small_index_takes_little_memory(cache: Path) -> None:
+    path = _tiny(cache)
+    IndexReader.open(path)
+    tracemalloc.start()
+    IndexReader.open(path, verify="checksums")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 << 20

@@ -558,3 +558,13 @@ def test_a_file_that_the_system_refuses_for_its_size_is_a_lack_of_space(cache: P
             pytest.fail("the chunk was opened")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_more_chunks_than_a_manifest_can_list_are_refused_before_one_is_computed(cache: Path) -> None:
+    blocks = (BlockSpec("a", ((2,),), 0),)
+    with pytest.raises(StoreError) as caught, open_writer(cache, INPUTS, blocks, 95_000, "float16", 1):
+        pytest.fail("it was begun")
+    assert caught.value.found == "95000 chunks and 1 blocks"
+    assert "chunk_size" in (caught.value.fix or "")
+    with open_writer(cache, INPUTS, blocks, 95_000, "float16", 2) as writer:
+        assert len(writer.pending) == 47_500

@@ -30,7 +30,7 @@ from gradian.model.load import resolve_device, resolve_dtype
 from gradian.progress import NullProgress, Progress
 from gradian.registry import Registry
 from gradian.runs.gradian_run import RUN_FILE, GradianRun, RunCheckpoint, RunDataset, read_run
-from gradian.store.durable import make_folder, replace_file, sync_folder
+from gradian.store.durable import flush, make_folder, replace_file, sync_folder
 from gradian.store.lock import file_lock
 from gradian.types import EncodedExample
 
@@ -304,7 +304,7 @@ def _publish(work: Path, out: Path) -> None:
         else:
             fd = os.open(path, os.O_RDONLY)
             try:
-                os.fsync(fd)
+                flush(fd)
             finally:
                 os.close(fd)
     sync_folder(work)
