@@ -26,4 +26,5 @@ PYBIND11_MODULE(_native, module) {
   gradian::bind_query_dots(module);
   gradian::bind_gram(module);
   gradian::bind_datainf_accumulate(module);
+  gradian::bind_heartbeat(module);
 }

@@ -13,5 +13,6 @@ void bind_widen(pybind11::module_& module);
 void bind_query_dots(pybind11::module_& module);
 void bind_gram(pybind11::module_& module);
 void bind_datainf_accumulate(pybind11::module_& module);
+void bind_heartbeat(pybind11::module_& module);
 
 }  // namespace gradian

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+def is_panic(error: BaseException) -> bool:
+    """Whether a library that is written in Rust gave up: what it raises then is no Exception."""
+    return type(error).__module__ == "pyo3_runtime"
+
+
 class GradianError(Exception):
     """A problem that its reader can act on.
 

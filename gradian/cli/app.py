@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, TextIO
 
 import typer
@@ -29,7 +30,7 @@ from gradian.cli.show_index import show_index
 from gradian.cli.train import train
 from gradian.cli.verify import verify
 from gradian.cli.version import version
-from gradian.errors import GradianError
+from gradian.errors import ConfigError, GradianError, is_panic
 from gradian.report.escape import is_visible
 
 USER_ERROR = 2
@@ -51,7 +52,24 @@ class _Group(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Take the group's own options apart, of which --help prints."""
         with _answered():
+            _check_values(args)
             return super().parse_args(ctx, args)
+
+
+def _check_values(arguments: list[str]) -> None:
+    """Refuse an empty argument, which would be taken for the folder that the command runs in.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for before, argument in pairwise(["gradian", *arguments]):
+        _, equals, value = argument.partition("=")
+        if not argument or (argument.startswith("--") and equals and not value):
+            raise ConfigError(
+                "an argument is empty",
+                where=argument or f"after {before}",
+                fix="give a value, or leave the option out; a shell variable that is not set leaves nothing",
+            )
 
 
 @contextmanager
@@ -78,6 +96,17 @@ def _answered() -> Iterator[None]:
         if code is None:
             raise
         raise typer.Exit(code) from None
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        _print_error(
+            GradianError(
+                "a compiled library of the model's gave up",
+                found=str(error)[:300],
+                fix="check tokenizer.json; where memory or threads are limited (ulimit), raise the limit",
+            )
+        )
+        raise typer.Exit(USER_ERROR) from None
 
 
 app = typer.Typer(

@@ -18,6 +18,11 @@ from gradian.cli import interrupts
 if TYPE_CHECKING:
     from gradian.cli.app import app
 
+# Of the code of others that runs in this process, this is all.
+_STUCK = """error: the chat template does not come to an end, and nothing but the end of this process ends it
+  fix: use the template of the model's publisher
+"""
+
 __all__ = ["app", "run"]
 
 
@@ -42,8 +47,10 @@ def run() -> None:
 def _run(signals: interrupts.Interrupts) -> None:
     try:
         from gradian.cli.app import app, log_to_stderr, print_fault
+        from gradian.data.timelimit import end_process_when_stuck
 
         log_to_stderr()
+        end_process_when_stuck(_STUCK)
         try:
             app()
         except Exception:  # noqa: BLE001

@@ -29,7 +29,7 @@ from gradian.data.masks import (
     turn_end,
 )
 from gradian.data.render import PINNED_DATE, TemplateRenderer
-from gradian.errors import ModelError, RowError
+from gradian.errors import ModelError, RowError, is_panic
 from gradian.types import BoolArray, EncodedExample, Example, Finding, IntArray, Message, Severity
 
 if TYPE_CHECKING:
@@ -67,8 +67,10 @@ def load_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTra
             return loader.from_pretrained(
                 name_or_path, trust_remote_code=trust_remote_code, local_files_only=local_only
             )
-        except Exception as error:  # noqa: BLE001 - a faulty file raises many kinds, all meaning this
-            problem = str(error).strip().split("\n")[0][:200] or type(error).__name__
+        except BaseException as error:  # a faulty file raises many kinds, all meaning this
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            problem = " ".join(str(error).split())[:200] or type(error).__name__
             if loader is AutoTokenizer and "TokenizersBackend" in problem:
                 # What transformers 5 calls the class of a folder that it saved; 4 has it under another name.
                 attempts.append((PreTrainedTokenizerFast, local_only))
@@ -76,7 +78,7 @@ def load_tokenizer(name_or_path: str, trust_remote_code: bool = False) -> PreTra
         "the tokenizer cannot be loaded",
         where=name_or_path,
         found=problem,
-        fix="give a folder with tokenizer.json or a model that is in the local hub cache",
+        fix="give a folder whose tokenizer.json and config.json are whole, or a model that is in the local hub cache",
     )
 
 

@@ -232,7 +232,13 @@ def load_dataset(path: str | Path) -> Dataset:
         else:
             in_file.append(located, hash_hex)
     if not tally.shapes:
-        raise DataFormatError("there are no rows", where=str(target))
+        raise DataFormatError(
+            "there are no rows",
+            where=str(target),
+            found="an empty list",
+            expected="one row or more",
+            fix="give the file that was trained on; an export that failed may look like this",
+        )
     notes = source.notes
     if len(tally.shapes) > 1:
         listed = ", ".join(f"{shape} {count}" for shape, count in tally.shapes.most_common())

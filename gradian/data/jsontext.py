@@ -135,6 +135,7 @@ def sniff(path: Path) -> Literal["lines", "document"]:
                 where=f"{path}:1:1",
                 found=excerpt(first[:60].decode("utf-8", "replace"), 60),
                 expected="a .jsonl file, a .json file or a save_to_disk folder",
+                fix="write the rows as one JSON object a line (pandas: to_json(orient='records', lines=True))",
             )
         if opening not in b"{[":
             return "lines"
@@ -250,6 +251,8 @@ def layout_of(path: Path, row_keys: frozenset[str], wanted: str | None) -> Layou
             f"no list of rows under {excerpt(wanted, 40)}",
             where=str(path),
             found=_names(lists) or "no list of objects",
+            expected="the key of a list of rows behind ::",
+            fix="give the path without `::` and what follows, or one of the keys that were found",
         )
     if row_keys & set(keys):
         return Layout("row")

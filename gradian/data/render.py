@@ -27,6 +27,9 @@ RENDER_S = 20.0
 _CHECKED_ROWS = 4
 _HOPELESS_ROWS = 8
 _LARGEST_POWER = 100
+# Of the text of a row: most characters, and for each character of the row so many more.
+_LONGEST_TEXT = 1 << 20
+_LONGEST_SHARE = 100
 _REFUSALS = (
     TypeError,
     ValueError,
@@ -84,7 +87,7 @@ class TemplateRenderer:
         if template not in self._checked:
             if _computes_powers(template):
                 raise ModelError(
-                    "the chat template computes a power of a number, which may take for ever and is not run",
+                    "the chat template computes or rounds to a power of a number, which may take for ever and is not run",
                     fix="use the template of the model's publisher",
                 )
             self._checked.add(template)
@@ -108,15 +111,17 @@ class TemplateRenderer:
             date: what the template takes for now.
 
         Raises:
-            ModelError: the template is not valid Jinja, or does not end within `RENDER_S` and the memory there is.
+            ModelError: the template is not valid Jinja, does not end within `RENDER_S` and the memory there is, or writes
+                a hundred times as much as the row has and more.
             RowError: the template refuses the turns, or fails on them.
         """
         from jinja2.exceptions import TemplateError, TemplateSyntaxError
 
         try:
             with self._limit:
-                return self._text(messages, _tools(example), prompt, dated_template(template, date))
-        except (OutOfTime, MemoryError) as error:
+                text = self._text(messages, _tools(example), prompt, dated_template(template, date))
+            return _bounded(text, messages, _tools(example))
+        except (OutOfTime, MemoryError, _TooLong) as error:
             raise self._endless(example, error) from None
         except TemplateSyntaxError as error:
             raise ModelError(f"the chat template is not valid Jinja ({error})") from None
@@ -148,17 +153,19 @@ class TemplateRenderer:
         if not _is_plain(example.messages, _tools(example)):
             return None
         trial = self._trials.get(template)
-        if trial is None:
-            trial = self._trials[template] = _Trial(self._turnwise(template))
-        if trial.template is None:
-            return None
         try:
             with self._limit:
+                if trial is None:
+                    trial = self._trials[template] = _Trial(self._turnwise(template))
+                if trial.template is None:
+                    return None
                 found = trial.template.render(_conversation(example.messages), **self._names())
-        except (OutOfTime, MemoryError) as error:
+            _bounded(found.text, example.messages, None)
+        except (OutOfTime, MemoryError, _TooLong) as error:
             raise self._endless(example, error) from None
         except (TemplateError, LooksFurtherError, *_REFUSALS):
             # What the template has against the row, the long way says better.
+            trial = trial or self._trials.setdefault(template, _Trial(None))
             trial.misses += 1
             if not trial.hits and trial.misses == _HOPELESS_ROWS:
                 trial.template = None
@@ -172,11 +179,15 @@ class TemplateRenderer:
         return found
 
     def _endless(self, example: Example, error: BaseException) -> ModelError:
-        seconds = f"still rendering after {self._limit.seconds:.0f} s"
+        problem, found = "does not come to an end", f"still rendering after {self._limit.seconds:.0f} s"
+        if isinstance(error, MemoryError):
+            found = "it takes all the memory there is"
+        elif isinstance(error, _TooLong):
+            problem, found = "writes far more than the row", str(error)
         self._ended = ModelError(
-            "the chat template does not come to an end",
+            f"the chat template {problem}",
             where=f"row {example.position + 1}",
-            found="it takes all the memory there is" if isinstance(error, MemoryError) else seconds,
+            found=found,
             fix="use the template of the model's publisher",
         )
         return self._ended
@@ -236,6 +247,19 @@ class TemplateRenderer:
         return {**self._tokenizer.special_tokens_map, "tools": None, "documents": None}
 
 
+class _TooLong(Exception):
+    """A text that no row needs."""
+
+
+def _bounded(text: str, messages: Sequence[Message], tools: list[dict[str, Any]] | None) -> str:
+    # A tokenizer holds many bytes for each character: a text of gigabytes would take all the memory there is.
+    if len(text) > _LONGEST_TEXT:
+        row = len(str(_conversation(messages))) + len(str(tools))
+        if len(text) > _LONGEST_TEXT + _LONGEST_SHARE * row:
+            raise _TooLong(f"{len(text)} characters for a row of {row}")
+    return text
+
+
 def _is_plain(messages: Sequence[Message], tools: list[dict[str, Any]] | None) -> bool:
     return tools is None and bool(messages) and not any(turn.extra for turn in messages)
 
@@ -245,22 +269,26 @@ def _conversation(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _computes_powers(template: str) -> bool:
-    # Nothing ends a power of large numbers, which Python computes in one step: the compiler would, for constants.
+    # A power of large numbers is one step, which only ends with the process: the compiler would take it, for constants.
+    # A template has other ways to such a step. This is the short one, and the one that makes for a clear message.
     from jinja2 import Environment, nodes
     from jinja2.exceptions import TemplateError
 
-    if "**" not in template:
+    if "**" not in template and "round" not in template:
         return False
     try:
         tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(without_generation_tags(template))
     except TemplateError:
         return False  # The compiler refuses it with its own words.
+    numbers = [part for power in tree.find_all(nodes.Pow) for part in (power.left, power.right)]
+    for call in tree.find_all(nodes.Filter):
+        if call.name == "round":  # Computes 10 to the number of digits.
+            numbers += [*call.args[:1], *(word.value for word in call.kwargs if word.key == "precision")]
     return any(
         not (
             isinstance(part, nodes.Const) and isinstance(part.value, int) and 0 <= part.value < _LARGEST_POWER
         )
-        for power in tree.find_all(nodes.Pow)
-        for part in (power.left, power.right)
+        for part in numbers
     )
 
 

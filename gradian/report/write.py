@@ -85,9 +85,10 @@ def _write(folder: str | os.PathLike[str], contents: Mapping[str, str]) -> list[
 
 
 def _unwritable(target: Path, error: OSError) -> ConfigError:
+    is_file = isinstance(error, FileExistsError | NotADirectoryError)
     return ConfigError(
         "the report cannot be written",
         where=str(target),
-        found=error.strerror or str(error),
-        fix="free space, or choose another place with --out",
+        found="a file where a folder must be" if is_file else error.strerror or str(error),
+        fix=f"{'remove it' if is_file else 'free space'}, or choose another place with --out",
     )

@@ -90,6 +90,37 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["diagnose", "--run", ""],
+        ["diagnose", "--run="],
+        ["show-index", ""],
+        ["index", "--base-model", ""],
+        [""],
+    ],
+)
+def test_an_empty_argument_is_not_taken_for_this_folder(arguments: list[str]) -> None:
+    result = runner.invoke(main.app, arguments)
+    assert result.exit_code == 2
+    assert "an argument is empty" in result.stderr
+    assert (arguments[-2] if len(arguments) > 2 else arguments[-1]) in result.stderr
+
+
+def test_an_argument_that_ends_in_an_equals_sign_is_not_empty() -> None:
+    result = runner.invoke(main.app, ["diagnose", "--dataset=no such file="])
+    assert "an argument is empty" not in result.stderr
+
+
+def test_a_library_that_gives_up_is_a_message_and_no_fault_of_our_own() -> None:
+    panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+    result = runner.invoke(failing_app(panic("no thread\x1b[2J")), ["fail"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        "error: a compiled library of the model's gave up\n  found: no thread\\x1b[2J\n"
+    )
+
+
 def test_help_lists_the_commands() -> None:
     result = runner.invoke(main.app, ["--help"])
     assert result.exit_code == 0

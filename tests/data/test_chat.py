@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -432,6 +433,20 @@ def test_a_tokenizer_that_is_not_there_is_a_model_error(tmp_path: Path) -> None:
     for name in (str(tmp_path), "no-such-org/no-such-model"):
         with pytest.raises(ModelError, match="tokenizer cannot be loaded"):
             load_tokenizer(name)
+
+
+def test_a_tokenizer_that_its_library_panics_on_is_a_model_error(tmp_path: Path) -> None:
+    make_tokenizer().save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    # Longer than what it is to be cut off of.
+    saved["model"]["continuing_subword_prefix"] = "#" * 60
+    saved["model"]["merges"] = [["a", "b"]]
+    saved["model"]["vocab"] |= {"a": 90_001, "b": 90_002, "ab": 90_003}
+    path.write_text(json.dumps(saved), encoding="utf-8")
+    with pytest.raises(ModelError, match="tokenizer cannot be loaded") as caught:
+        load_tokenizer(str(tmp_path))
+    assert "out of range" in (caught.value.found or "")
 
 
 def test_a_saved_tokenizer_loads_with_its_template(tmp_path: Path) -> None:

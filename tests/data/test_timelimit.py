@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import signal
+import subprocess
+import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -83,14 +87,90 @@ def test_a_chat_template_without_end_is_an_error_and_no_other_row_waits_for_it(
     assert time.monotonic() - started < 0.2
 
 
-@pytest.mark.parametrize("template", ["{{ 9 ** 9 ** 9 }}", "{% set n = 9 %}{{ n ** n ** n }}"])
+STUCK = """
+import sys, time
+from gradian.data import timelimit
+limit = timelimit.TimeLimit(1)
+timelimit.end_process_when_stuck("error: stuck\\n")
+{before}
+print("begun", flush=True)
+with limit:
+    {body}
+{after}
+print("ended", flush=True)
+"""
+# One call that holds the interpreter's lock for a minute or more.
+LONG = "10 ** 400_000_000"
+
+
+@pytest.mark.parametrize(
+    "before", ["", "for _ in range(3):\n    with limit: pass", "with limit: pass\ntime.sleep(7)"]
+)
+def test_a_call_that_lets_no_other_thread_run_ends_the_process_with_a_message(before: str) -> None:
+    code = STUCK.format(before=before, body=LONG, after="")
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert done.stdout == "begun\n"
+    assert done.stderr == "error: stuck\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "after"),
+    [
+        # Ended by itself, with time to spare for whoever holds the lock next.
+        ("pass", "sorted(range(30_000_000), key=lambda n: 0)"),
+        # Ended as anything else that takes too long.
+        ("try: time.sleep(1.5)\n    except timelimit.OutOfTime: pass", "time.sleep(1.5)"),
+        # Stopped for longer than anything may take, as by Ctrl-Z.
+        ("import os; os.kill(os.getpid(), 19)", ""),
+    ],
+    ids=["afterwards", "late", "stopped"],
+)
+def test_a_process_that_is_not_stuck_goes_on(body: str, after: str) -> None:
+    code = STUCK.format(before="", body=body, after=after)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        if "kill" in body:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            time.sleep(3)
+            process.send_signal(signal.SIGCONT)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ 'a' * 3000000 }}", "{% for m in messages %}{{ '%3000000d' % loop.index }}{% endfor %}"]
+)
+def test_a_chat_template_that_writes_more_than_any_row_needs_is_an_error(template: str) -> None:
+    with pytest.raises(ModelError, match="writes far more than the row") as caught:
+        ChatEncoder(make_tokenizer(template), 64).encode(ROW)
+    assert caught.value.where == "row 1"
+
+
+def test_a_long_row_has_a_long_text() -> None:
+    row = replace(ROW, messages=(Message("user", "a " * 1_000_000), Message("assistant", "b")))
+    template = "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}"
+    ChatEncoder(make_tokenizer(template), 64).encode(row)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 9 ** 9 ** 9 }}",
+        "{% set n = 9 %}{{ n ** n ** n }}",
+        "{{ 5|round(-999999999) }}",
+        "{% set n = messages|length %}{{ n|round(method='ceil', precision=10 ** n) }}",
+    ],
+)
 def test_a_chat_template_that_computes_a_power_is_refused_before_it_is_compiled(template: str) -> None:
     with pytest.raises(ModelError, match="a power of a number"):
         ChatEncoder(make_tokenizer(template), 64).encode(ROW)
 
 
 def test_two_asterisks_that_are_no_power_are_text_and_small_powers_are_numbers() -> None:
-    template = "{% set n = 2**10 %}{% for m in messages %}**{{ m.content }}**{{ dict(**{'a': '**'})['a'] }}{% endfor %}"
+    template = "{% set n = 2**10 %}{% set k = 2.5|round + 2.55|round(1) %}{% for m in messages %}**{{ m.content }}**{{ dict(**{'a': '**'})['a'] }}{% endfor %}"
     encoded = ChatEncoder(make_tokenizer(template), 64).encode(ROW)
     assert encoded.n_supervised > 0
 
