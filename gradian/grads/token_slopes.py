@@ -36,7 +36,7 @@ def token_slopes(model: Any, blocks: LoraBlocks, batch: TokenBatch, direction: S
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     with warnings.catch_warnings(), forward.dual_level():
         # torch compiles its own derivative formulas on first use, in a way that it has deprecated.
-        warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", message=".*torch.jit")
         values = {
             names[id(weight)]: forward.make_dual(weight.detach(), tangent.to(weight))  # type: ignore[no-untyped-call]
             for weight, tangent in _tangents(blocks, direction)
