@@ -16,6 +16,10 @@ _MOST_MARKS = 8_000
 _DEEPEST = 50
 _BRACKET = re.compile(r"[\[\]{}]")
 _MERGE = "tag:yaml.org,2002:merge"
+# What PyYAML's own constructors raise at a value that is none, such as a date in month 13, beside its errors.
+_UNREADABLE = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError)
+_MOST_BITS = 1024
+_LONGEST_SHOWN = 60
 
 
 class YamlError(Exception):
@@ -34,7 +38,7 @@ class YamlError(Exception):
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader (no Python tags) that refuses a key given twice instead of keeping the last."""
+    """SafeLoader that refuses every tag, and a key given twice instead of keeping the last."""
 
     aliases = 0
     depth = 0
@@ -44,12 +48,39 @@ class _StrictLoader(yaml.SafeLoader):
             self.aliases += 1
             if self.aliases > _MOST_ALIASES:
                 raise yaml.composer.ComposerError(None, None, f"more than {_MOST_ALIASES} aliases")
+        else:
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            if tag := getattr(event, "tag", None):
+                raise yaml.composer.ComposerError(
+                    None, None, f"a tag, {_shown(tag)}; none is read", event.start_mark
+                )
         self.depth += 1
         if self.depth > _DEEPEST:
             raise yaml.composer.ComposerError(None, None, "nested too deeply")
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            value = super().construct_object(node, deep)
+        except _UNREADABLE as error:
+            raise yaml.constructor.ConstructorError(None, None, _reason(error), node.start_mark) from None
+        if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+            # Python refuses to write one of many digits, in a message too.
+            raise yaml.constructor.ConstructorError(
+                None, None, "a whole number that is too large", node.start_mark
+            )
+        return value
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "\u2026"
+
+
+def _reason(error: Exception) -> str:
+    return f"a value that cannot be read ({str(error) or type(error).__name__})"
 
 
 def _mapping_with_unique_keys(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Hashable, Any]:
@@ -94,11 +125,15 @@ def parse_yaml(text: str) -> Any:
         raise YamlError("nested too deeply")
     try:
         return yaml.load(text, Loader=_StrictLoader)
+    except yaml.reader.ReaderError as error:
+        before = (text[: error.position] + "x").splitlines()
+        problem = f"the character U+{ord(text[error.position]):04X}, which YAML does not allow"
+        raise YamlError(problem, len(before), len(before[-1])) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
         raise YamlError(problem, *((mark.line + 1, mark.column + 1) if mark else ())) from None
     except RecursionError:
         raise YamlError("nested too deeply") from None
-    except (ValueError, TypeError) as error:  # A date such as 2024-13-45, or a key that is a mapping.
-        raise YamlError(str(error)) from None
+    except _UNREADABLE as error:  # From the scanner, at an escape of no character.
+        raise YamlError(_reason(error)) from None

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 # A sentence's last mark, with what closes after it; or the end of a line.
 # The escapes are closing quotation marks and brackets, and the full stops of Chinese and Japanese.
+# Only the first of several marks is tried: a later one ends where it does.
 _END = re.compile(
-    r"(?:[.!?\u2026]+[\"'\u201d\u2019\u00bb)\]]*(?=\s)|[\u3002\uff01\uff1f]+[\u300d\u300f\u201d\u2019\uff09]*|(?=\n))\s*"
+    r"(?:(?<![.!?\u2026])[.!?\u2026]+[\"'\u201d\u2019\u00bb)\]]*(?=\s)|[\u3002\uff01\uff1f]+[\u300d\u300f\u201d\u2019\uff09]*|(?=\n))\s*"
 )
-# A full stop that ends no sentence: after an initial, an abbreviation or the number of a list's item.
-_STOPPED = re.compile(
-    r"(?:\b[A-Z]|\b(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|Fig|Eq|vs|cf|al|approx|e\.g|i\.e)|(?:^|\n)\s*\d{1,3})\.$"
-)
+# An initial or an abbreviation, whose full stop ends no sentence.
+_SHORTENED = re.compile(r"\b(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|Fig|Eq|vs|cf|al|approx|e\.g|i\.e)$")
+_LONGEST_SHORTENED = 6
+_MOST_ITEM_DIGITS = 3
 _INCOMPLETE = "\ufffd"
 
 
@@ -56,11 +57,28 @@ def sentence_starts(text: str) -> list[int]:
             continue
         mark, after = match.group().rstrip(), text[stop]
         if "\n" not in match.group() and (
-            after.islower() or (mark == "." and _STOPPED.search(text[: match.start() + 1]))
+            after.islower() or (mark == "." and _ends_no_sentence(text, match.start()))
         ):
             continue
         starts.append(stop)
     return starts
+
+
+def _ends_no_sentence(text: str, stop: int) -> bool:
+    """Whether the full stop at `stop` is that of an initial, an abbreviation or the number of a list's item."""
+    if _SHORTENED.search(text, max(0, stop - _LONGEST_SHORTENED), stop):
+        return True
+    digits = stop
+    while digits > max(0, stop - _MOST_ITEM_DIGITS) and text[digits - 1].isdecimal():
+        digits -= 1
+    if digits == stop:
+        return False
+    at = digits
+    while at and text[at - 1].isspace():
+        at -= 1
+        if text[at] == "\n":
+            return True
+    return at == 0
 
 
 def token_pieces(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> list[str]:

@@ -16,8 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gradian.data.jsontext import excerpt
 from gradian.errors import AdapterError
 from gradian.jsonvalue import parse_json
+from gradian.model.adapter_settings import check_ranks, check_settings, plain_keys
 from gradian.model.checkpoint import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
@@ -26,6 +28,7 @@ from gradian.model.checkpoint import (
     other_adapters,
 )
 from gradian.model.lora import trained_parameters
+from gradian.model.name_patterns import name_pattern
 from gradian.runs.adapter_config import LORA_VARIANTS
 from gradian.runs.base_names import full_precision, is_quantised
 from gradian.runs.safetensors_header import read_header
@@ -66,7 +69,8 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
     """Return an adapter's configuration as it stands in the file.
 
     Raises:
-        AdapterError: the file is not JSON, or the adapter is not a LoRA for a causal language model.
+        AdapterError: the file is not JSON, a setting has a value that it cannot have, or the adapter is not a LoRA
+            for a causal language model.
     """
     path = folder / ADAPTER_CONFIG
     try:
@@ -96,6 +100,7 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
             found=f"init_lora_weights {initialisation!r}",
             fix="convert it to a plain LoRA (PEFT: save_pretrained(..., path_initial_model_for_weight_conversion=...))",
         )
+    check_settings(raw, path)
     return raw
 
 
@@ -172,6 +177,7 @@ def _peft_config(raw: Mapping[str, Any], folder: Path) -> tuple[Any, list[Findin
             "PEFT refuses the configuration",
             where=str(folder / ADAPTER_CONFIG),
             found=str(error) or type(error).__name__,
+            fix="copy the file again, or save the adapter again with PEFT",
         ) from None
     config.inference_mode = True
     return config, findings
@@ -187,25 +193,69 @@ def _matching(target: str, modules: Iterable[str]) -> list[str]:
     return [module for module in modules if module == target or module.endswith(f".{target}")]
 
 
+def _expressions_to_names(config: Any, names: list[str], modules: list[str]) -> None:
+    """Leave PEFT no regular expression to match but the targets', which `_fit_targets` sees to."""
+    config.rank_pattern = plain_keys(config.rank_pattern, modules)
+    config.alpha_pattern = plain_keys(config.alpha_pattern, modules)
+    excluded = getattr(config, "exclude_modules", None)
+    if not isinstance(excluded, str):
+        return
+    pattern = name_pattern(excluded)
+    config.exclude_modules = {name for name in names if pattern and pattern.fullmatch(name)} or None
+    if pattern is None:
+        config.target_modules = set(modules)
+        config.layers_to_transform = config.layers_pattern = None
+
+
+def _targeted(config: Any, targets: str, modules: list[str], folder: Path) -> set[str]:
+    """The modules with tensors that the expression means: all of them where it is not understood."""
+    pattern = name_pattern(targets)
+    parameters = getattr(config, "target_parameters", None) or ()
+    owners = {
+        module
+        for module in modules
+        for parameter in parameters
+        if _matching(parameter.rpartition(".")[0], [module.replace(".base_layer", "")])
+    }
+    chosen = {
+        module for module in modules if (pattern.fullmatch(module) if pattern else module not in owners)
+    }
+    if not chosen and not parameters:
+        raise AdapterError(
+            "the expression matches no module that the adapter's tensors belong to",
+            where=f"{folder / ADAPTER_CONFIG}: target_modules",
+            found=excerpt(targets, 80),
+            expected=f"one that matches {_listed(modules, 3)}" if modules else "tensors of LoRA matrices",
+            fix="check that the configuration and the weights are those of one adapter",
+        )
+    return chosen
+
+
 def _fit_targets(config: Any, base: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> list[Finding]:
     """Compare the configured targets with the tensors, and narrow them where training cannot have met them.
 
     A regular expression such as unsloth's matches layers that were never meant, and some versions of PEFT
     pass over a layer without a number under `layers_to_transform`. Any other layer without tensors stays, and
-    is missed when the tensors load.
+    is missed when the tensors load. PEFT is given the names of modules and never an expression: one from a
+    file need not end.
     """
     modules = _tensor_modules(tensors)
+    names = [name for name, _ in base.named_modules()]
+    _expressions_to_names(config, names, modules)
     targets = config.target_modules
     idle: list[str] = []
-    if isinstance(targets, str) and targets != "all-linear" and modules:
-        linears = (name for name, module in base.named_modules() if isinstance(module, nn.Linear))
-        idle = [name for name in linears if re.fullmatch(targets, name) and name not in modules]
-        if idle:
-            config.target_modules = set(modules)
+    if isinstance(targets, str) and targets.lower() != "all-linear":
+        config.target_modules = _targeted(config, targets, modules, folder)
+        known = {*modules, *(config.exclude_modules or ())}
+        pattern = name_pattern(targets)
+        idle = [
+            name
+            for name, module in base.named_modules()
+            if isinstance(module, nn.Linear) and name not in known and pattern and pattern.fullmatch(name)
+        ]
     elif targets is not None and not isinstance(targets, str):
         idle = [target for target in sorted(targets) if not _matching(target, modules)]
         if config.layers_to_transform is not None:
-            names = [name for name, _ in base.named_modules()]
             unnumbered = {
                 target
                 for target in idle
@@ -281,6 +331,7 @@ def attach_adapter(base: Any, adapter_path: str) -> Attached:
     folder = adapter_folder(adapter_path)
     raw = read_adapter_config(folder)
     tensors = read_adapter_tensors(folder)
+    check_ranks(raw, (tensor.shape for tensor in tensors.values()), folder / ADAPTER_CONFIG)
     config, findings = _peft_config(raw, folder)
     findings += _fit_targets(config, base, tensors, folder)
     findings += _folder_findings(raw, folder)
@@ -300,7 +351,7 @@ def attach_adapter(base: Any, adapter_path: str) -> Attached:
             "PEFT cannot put the adapter on this base model",
             where=str(folder),
             found=(str(error).splitlines() or [type(error).__name__])[0],
-            fix="check that the base model is the one the adapter was trained on",
+            fix=f"check that the base model is the one the adapter was trained on, and the settings in {ADAPTER_CONFIG}",
         ) from None
     try:
         result = set_peft_model_state_dict(model, tensors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from pathlib import Path
 
 from gradian.errors import AdapterError, ModelError
@@ -15,6 +16,7 @@ _MODEL_FILES = ("*.json", "*.safetensors", "*.bin", "*.py")
 _HUB_FILES = (*_MODEL_FILES, "*.model", "*.txt", "*.jinja")
 _WEIGHT_SUFFIXES = (".safetensors", ".bin")
 _READ_BYTES = 1 << 22
+_NUMBERED = re.compile(r"(?:\A|-)([0-9]+)\Z")
 
 
 def _looks_like_path(name: str) -> bool:
@@ -134,8 +136,8 @@ def other_adapters(folder: Path) -> list[str]:
     """Return the names of the sub-folders that hold an adapter, checkpoints in the order of their steps."""
 
     def step(name: str) -> tuple[int, str]:
-        digits = name.rpartition("-")[2]
-        return (int(digits) if digits.isdigit() else -1, name)
+        numbered = _NUMBERED.search(name)
+        return (int(numbered[1]) if numbered else -1, name)
 
     return sorted((path.parent.name for path in folder.glob(f"*/{ADAPTER_CONFIG}")), key=step)
 

@@ -30,9 +30,12 @@ _ACTIVE = re.compile(r"([\\`*_\[\]|~$])")
 # What opens a block when a line or a list item begins with it.
 _OPENING = re.compile(r"^(?:([#+\-=])|(\d+)([.)]))")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_CODE = re.compile(r"(?<!`)`([^`]*[^`\s][^`]*)`(?!`)")
+_CODE = re.compile(r"(?<!`)`(?=\s*[^`\s])([^`]+)`(?!`)")
 # GitHub turns such words into links, mentions and pictures whatever their characters are escaped to; not inside code.
-_LINKABLE = re.compile(r"\S*(?:@|://|\bwww\.|\bmailto:|\bxmpp:|:[\w+-]+:|#\d|\bGH-\d)\S*", re.IGNORECASE)
+# From a word's beginning alone: one that is tried again from each of its characters takes the square of its length.
+_LINKABLE = re.compile(
+    r"(?<!\S)\S*(?:@|://|\bwww\.|\bmailto:|\bxmpp:|:[\w+-]+:|#\d|\bGH-\d)\S*", re.IGNORECASE
+)
 
 
 def visible(text: str, limit: int | None = EXCERPT) -> str:

@@ -8,7 +8,6 @@ _QUANTISED = re.compile(r"(?i)(bnb|[48]bit|int[48]|gptq|awq)(?![a-z])")
 _QUANTISED_TAIL = re.compile(r"(?i)(-unsloth)?-bnb-4bit$")
 # Repositories of Llama 3 and 3.1 were renamed; copies and adapters made before have either name.
 _RENAMED = re.compile(r"(?i)(^|/)meta-(?=llama-3)")
-_SNAPSHOT = re.compile(r"models--(?P<repository>[^/]+)/snapshots/[^/]+$")
 
 
 def is_quantised(name: str) -> bool:
@@ -27,8 +26,10 @@ def repository(name: str) -> str:
     Of a repository that was renamed the newer name counts.
     """
     plain = name.strip().replace("\\", "/").rstrip("/")
-    if found := _SNAPSHOT.search(plain):
-        plain = found["repository"].replace("--", "/")
+    *_, folder, kind, revision = ["", "", *plain.split("/")]
+    cached = folder.partition("models--")[2]
+    if cached and kind == "snapshots" and revision:
+        plain = cached.replace("--", "/")
     return _RENAMED.sub(r"\1", full_precision(plain)).lower()
 
 

@@ -8,7 +8,7 @@ from gradian.runs.files import MEBIBYTE, RunFiles
 from gradian.runs.scalars import as_count
 from gradian.runs.trainer_state import FILE as STATE_FILE
 
-_CHECKPOINT = re.compile(r"checkpoint-(\d{1,15})")
+_CHECKPOINT = re.compile(r"checkpoint-([0-9]{1,15})")
 # The states of earlier checkpoints are read for one number each.
 _EARLIER_STATE_LIMIT = 4 * MEBIBYTE
 _MOST_EARLIER_STATES = 50

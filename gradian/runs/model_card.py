@@ -13,10 +13,12 @@ from gradian.runs.yamlconfig import parse_config
 
 FILE = "README.md"
 _LIMIT = 2 << 20
-_FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*(?:\n|\Z)", re.DOTALL)
+# In two parts, neither of which is tried again from a later place for want of the other.
+_FRONT_OPENING = re.compile(r"---\s*\n")
+_FRONT_CLOSING = re.compile(r"\n---[^\S\n]*(?:\n|\Z)")
 _FENCED_YAML = re.compile(r"^```ya?ml[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _VERSION = re.compile(
-    r"^[ \t]*[-*][ \t]*(PEFT|TRL|Transformers|PyTorch|Datasets|Tokenizers|Unsloth|Axolotl)[ \t]*:?[ \t]+"
+    r"^[ \t]*[-*][ \t]*(PEFT|TRL|Transformers|PyTorch|Datasets|Tokenizers|Unsloth|Axolotl)(?:[ \t]*:)?[ \t]+"
     r"([0-9][0-9A-Za-z.+_-]{0,40})[ \t]*$",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -53,8 +55,7 @@ def read_card(files: RunFiles, name: str = FILE) -> ModelCard:
     if text is None:
         return ModelCard()
     text = text.replace("\r\n", "\n")
-    head = _FRONT_MATTER.match(text)
-    meta = parse_config(files, name, head[1]) if head else {}
+    meta = parse_config(files, name, _front_matter(text))
     fenced = _FENCED_YAML.search(text) if "axolotl" in text else None
     config = parse_config(files, name, fenced[1]) if fenced else {}
     versions = {_library(found): version for found, version in _VERSION.findall(text)}
@@ -74,6 +75,12 @@ def read_card(files: RunFiles, name: str = FILE) -> ModelCard:
         config=config,
         text=text,
     )
+
+
+def _front_matter(text: str) -> str:
+    opening = _FRONT_OPENING.match(text)
+    closing = _FRONT_CLOSING.search(text, opening.end()) if opening else None
+    return text[opening.end() : closing.start()] if opening and closing else ""
 
 
 def _library(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from gradian.runs.files import RunFiles
 LIMIT = 256 << 10
 _MOST_FILES = 20
 _ENDINGS = (".yaml", ".yml")
+_LOGGED = re.compile(r"config:\s*\{")
 
 
 class YamlConfig(NamedTuple):
@@ -85,16 +87,11 @@ def _output_name(data: Mapping[str, Any]) -> str | None:
 
 def log_config(text: str) -> Mapping[str, Any]:
     """Return the first JSON object that follows a line ending in `config:` in a log; empty where there is none."""
-    at = text.find("config:")
-    while at >= 0:
-        start = at + len("config:")
-        brace = text.find("{", start)
-        if brace >= 0 and not text[start:brace].strip():
-            try:
-                data, _ = json.JSONDecoder().raw_decode(text, brace)
-            except (ValueError, RecursionError):
-                data = None
-            if isinstance(data, dict):
-                return data
-        at = text.find("config:", start)
+    for start in _LOGGED.finditer(text):
+        try:
+            data, _ = json.JSONDecoder().raw_decode(text, start.end() - 1)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(data, dict):
+            return data
     return {}

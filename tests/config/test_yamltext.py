@@ -24,3 +24,44 @@ def test_merge_keys_that_multiply_are_refused() -> None:
     ]
     with pytest.raises(YamlError, match="more than 20 aliases"):
         parse_yaml("\n".join(levels))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *('!!int ""', "!!bool x", "!!set {a}", "!!str a", "! a", "!own a", "[!!float 1]", "{a: !!map {}}"),
+        *("&x !!str b", "!<tag:yaml.org,2002:str> x", "%TAG ! tag:x,2000:\n---\n!foo a", '!!timestamp "x"'),
+    ],
+)
+def test_a_tag_of_any_kind_is_refused_with_its_line(text: str) -> None:
+    with pytest.raises(YamlError, match=r"line \d: a tag, '.*'; none is read"):
+        parse_yaml(text)
+    with pytest.raises(YamlError) as caught:
+        parse_yaml("# a comment\na:\n- " + text if "%" not in text else text)
+    assert caught.value.line == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("seed: " + "1:" * 201 + "1.5", 1),
+        ("a: 1\nb: 0x_", 2),
+        ("a: 1\nb: 2024-13-45", 2),
+        ("a: 1\nb: 0x" + "F" * 10_000, 2),
+        ("a: " + "1:" * 3_900 + "1", 1),
+        (r'"\UFFFFFFFF"', None),
+        (r'"\U00110000"', None),
+    ],
+)
+def test_a_value_that_is_none_is_refused_as_yaml(text: str, line: int | None) -> None:
+    with pytest.raises(YamlError) as caught:
+        parse_yaml(text)
+    assert caught.value.line == line
+    assert len(caught.value.problem) < 200
+
+
+def test_a_character_that_yaml_does_not_allow_is_named_with_its_place() -> None:
+    with pytest.raises(YamlError) as caught:
+        parse_yaml("a: 1\r\nb: \x1b[0m")
+    assert str(caught.value) == "line 2: the character U+001B, which YAML does not allow"
+    assert (caught.value.line, caught.value.column) == (2, 4)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -104,3 +105,18 @@ def test_a_token_that_begins_with_a_space_belongs_to_the_word_after_it() -> None
         (1, "One."),
         (2, " Two."),
     ]
+
+
+@pytest.mark.parametrize("text", ["!" * 200_000 + "x", "!)" * 100_000 + "x", "A. " * 70_000, "\n" * 200_000])
+def test_a_text_of_nothing_but_marks_costs_no_time(text: str) -> None:
+    start = time.process_time()
+    sentence_starts(text)
+    sentence_starts(text + "1. B")
+    assert time.process_time() - start < 1
+
+
+def test_a_full_stop_after_a_number_that_begins_a_line_ends_no_sentence() -> None:
+    assert sentences("a\n \n 12. B") == ["a\n \n ", "12. B"]
+    assert sentences(" 7. B") == [" 7. B"]
+    assert sentences("x 7. B") == ["x 7. ", "B"]
+    assert sentences("a\n1234. B") == ["a\n", "1234. ", "B"]

@@ -3,13 +3,16 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -179,4 +182,78 @@ def test_a_module_that_the_configuration_names_is_not_imported(base: Any, adapte
 def test_whatever_peft_has_against_a_setting_is_an_error_about_the_adapter(base: Any, adapter: Path) -> None:
     change_config(adapter, target_modules="(", layers_to_transform={"a": [{}]})
     with pytest.raises(AdapterError):
+        attach_adapter(base, str(adapter))
+
+
+UNDERSTOOD = (
+    r".*\.(q_proj|v_proj)$",
+    r"(?:.*?(?:language|text).*?(?:self_attn|mlp).*?(?:q_proj|o_proj).*?)"
+    r"|(?:\bmodel\.layers\.[\d]{1,}\.(?:self_attn|mlp)\.(?:(?:k_proj|v_proj|up_proj)))",
+)
+# Python's matcher alone knows what it means.
+NOT_UNDERSTOOD = r"(?!.*lm_head).*\.(?=q)q_proj"
+
+
+def saved(folder: Path, base: Path, **values: Any) -> Path:
+    """An adapter of random matrices, as PEFT saves it."""
+    torch.manual_seed(1)
+    config = LoraConfig(r=2, init_lora_weights=False, task_type="CAUSAL_LM", **values)
+    get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *({"target_modules": text} for text in (*UNDERSTOOD, NOT_UNDERSTOOD, "all-linear")),
+        {"target_modules": ["q_proj", "v_proj"], "exclude_modules": r".*layers\.0\..*"},
+        {"target_modules": ["q_proj", "v_proj"], "exclude_modules": r"(?=.*\.0\.).*"},
+        {
+            "target_modules": UNDERSTOOD[0],
+            "rank_pattern": {r".*layers\.(1|2)\..*": 3, r"layers\.\d+\.self_attn\.v_proj": 4},
+            "alpha_pattern": {"^model.layers.0.self_attn.q_proj": 5, r"(q|v)_proj$": 7},
+        },
+    ],
+)
+def test_expressions_that_peft_saved_give_the_model_that_peft_loads(
+    base: Any, tiny_model_dir: Path, tmp_path: Path, values: dict[str, Any]
+) -> None:
+    folder = saved(tmp_path, tiny_model_dir, **values)
+    attached = attach_adapter(base, str(folder))
+    theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_model_dir), folder)
+    expected, found = theirs.state_dict(), attached.model.state_dict()
+    assert list(found) == list(expected)
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    assert [module.scaling for module in attached.model.modules() if isinstance(module, LoraLayer)] == [
+        module.scaling for module in theirs.modules() if isinstance(module, LoraLayer)
+    ]
+    assert attached.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "loads"),
+    [
+        ({"target_modules": "(.|.|.)*zz"}, False),
+        ({"exclude_modules": "(.|.|.)*zz"}, True),
+        ({"exclude_modules": "(.|.|.)*(?=zz)zz"}, True),
+        ({"rank_pattern": {"(.|.|.)*zz": 4}}, True),
+        ({"alpha_pattern": {"(.|.|.)*zz": 4}}, True),
+        ({"alpha_pattern": {"(.|.|.)*(?=zz)zz": 4}}, False),
+        ({"target_modules": "(.|.|.)*(?=zz)zz"}, True),
+    ],
+)
+def test_an_expression_that_would_not_end_is_never_begun(
+    base: Any, adapter: Path, values: dict[str, Any], loads: bool
+) -> None:
+    change_config(adapter, **values)
+    start = time.process_time()
+    refused = pytest.raises(AdapterError, match=rf"adapter_config\.json: {next(iter(values))}: ")
+    with nullcontext() if loads else refused:
+        attach_adapter(base, str(adapter))
+    assert time.process_time() - start < 20
+
+
+def test_a_rank_far_above_the_tensors_is_an_error_about_the_rank(base: Any, adapter: Path) -> None:
+    change_config(adapter, r=60_000)
+    with pytest.raises(AdapterError, match=r"adapter_config\.json: r: the rank is not"):
         attach_adapter(base, str(adapter))

@@ -12,6 +12,7 @@ from gradian.model.checkpoint import (
     adapter_weights,
     base_folder,
     checkpoint_fingerprint,
+    other_adapters,
 )
 
 
@@ -139,3 +140,9 @@ def test_a_name_that_no_folder_can_have_is_a_model_that_is_not_there(name: str) 
         base_folder(name)
     with pytest.raises(AdapterError):
         adapter_folder(name)
+
+
+def test_a_folder_numbered_by_no_plain_digits_comes_first(tmp_path: Path) -> None:
+    for name in ("checkpoint-10", "checkpoint-9", "checkpoint-\N{SUPERSCRIPT TWO}", "checkpoint-\u0663"):
+        put_adapter(tmp_path / name)
+    assert other_adapters(tmp_path)[2:] == ["checkpoint-9", "checkpoint-10"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 import unicodedata
 
 import pytest
@@ -174,3 +175,10 @@ class TestEncodable:
 
     def test_ordinary_text_stays_as_it_is(self) -> None:
         assert encodable("漢 é \x1b") == "漢 é \x1b"
+
+
+@pytest.mark.parametrize("text", ["a" * 100_000, "`" + "a" * 100_000, "`a" * 50_000, ":a" * 50_000])
+def test_prose_of_one_long_word_costs_no_time(text: str) -> None:
+    start = time.process_time()
+    markdown_prose(text)
+    assert time.process_time() - start < 2

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from gradian.runs.base_names import full_precision, is_quantised
+from gradian.runs.base_names import full_precision, is_quantised, repository
 
 
 @pytest.mark.parametrize(
@@ -21,3 +23,11 @@ def test_a_bitsandbytes_repository_has_a_16_bit_one_behind_it() -> None:
     assert full_precision("unsloth/tinyllama-bnb-4bit") == "unsloth/tinyllama"
     assert full_precision("unsloth/tinyllama-unsloth-bnb-4bit") == "unsloth/tinyllama"
     assert full_precision("TheBloke/Llama-2-7B-GPTQ") == "TheBloke/Llama-2-7B-GPTQ"
+
+
+def test_a_folder_of_the_hub_cache_is_its_repository_and_costs_no_time() -> None:
+    assert repository("/c/hub/models--Owner--name/snapshots/0123/") == "owner/name"
+    assert repository("/c/models--a/snapshots/0123/sub") == "/c/models--a/snapshots/0123/sub"
+    start = time.process_time()
+    repository("models--" * 100_000)
+    assert time.process_time() - start < 1

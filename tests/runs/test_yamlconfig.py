@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,10 @@ def test_only_mappings_with_text_keys_are_configs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "config:", "config: {", "config:\n[1]", "config: {" * 10_000])
 def test_a_log_without_a_config_has_none(text: str) -> None:
     assert log_config(text) == {}
+
+
+def test_a_log_that_announces_a_config_again_and_again_costs_no_time() -> None:
+    start = time.process_time()
+    assert log_config("config:" * 500_000 + "{}") == {}
+    assert log_config("config: " * 200_000 + '{"a": 1}') == {"a": 1}
+    assert time.process_time() - start < 2

@@ -74,6 +74,43 @@ ODD = {
     "an unknown escape": '{"a":"\\x"}',
     "a single quote": "{'a':1}",
 }
+# Shapes at which an expression that goes back and forth takes the square of their length.
+LINES = {
+    "front matter without an end": "---" + "\n" * MEBIBYTE,
+    "front matter with many ends that are none": "---\n" + "\n--- x" * 40_000,
+    "a version behind many spaces": "- PEFT" + " " * MEBIBYTE + "x",
+    "versions without an end": "- PEFT :" * (MEBIBYTE // 8),
+    "fences without an end": "axolotl\n" + "```yaml\n" * 40_000,
+    "a config announced many times": "config:" * (MEBIBYTE // 7),
+    "a sum of sixtieths": "seed: " + "1:" * 201 + "1.5",
+    "a whole number of sixtieths": "seed: " + "1:" * 3_900 + "1",
+    "a whole number that no text holds": "seed: 0x" + "F" * 200_000,
+    "a number that is none": "seed: 0x_",
+    "a tag": 'seed: !!int ""',
+    "a tag in front matter": "---\nbase_model: !!bool x\n---\n",
+    "a long tag": "seed: !" + "x" * 200_000,
+    "an escape of no character": 'base_model: "\\UFFFFFFFF"',
+    "a control character": "seed: \x1b",
+    "a date in month 13": "seed: 2024-13-45",
+}
+SETTINGS = {
+    f"{key} {str(value)[:30]}": json.dumps({"peft_type": "LORA", key: value})
+    for key, value in (
+        ("target_modules", "(.|.|.)*zz"),
+        ("target_modules", "("),
+        ("target_modules", "(" * 16_000),
+        ("target_modules", [1, None]),
+        ("exclude_modules", "(.|.|.)*zz"),
+        ("modules_to_save", ["(.|.|.)*zz"]),
+        ("rank_pattern", {"(.|.|.)*zz": 4}),
+        ("rank_pattern", {"((((.{0,99}){0,99}){0,99}){0,99}){0,99}": 4}),
+        ("rank_pattern", {f"(a{number}|b)": 4 for number in range(1_000)}),
+        ("alpha_pattern", {"(": 4}),
+        ("lora_alpha", "x"),
+        ("r", 10**8),
+        ("layer_replication", [[0, 10**9]]),
+    )
+}
 BINARY = {
     "UTF-16": '{"a":1}'.encode("utf-16"),
     "UTF-32": '{"a":1}'.encode("utf-32"),
@@ -84,7 +121,7 @@ BINARY = {
     "ones": b"\xff" * MEBIBYTE,
 }
 DOCUMENTS: Mapping[str, bytes] = {
-    **{name: text.encode() for name, text in {**NESTED, **LONG, **ODD}.items()},
+    **{name: text.encode() for name, text in {**NESTED, **LONG, **ODD, **LINES, **SETTINGS}.items()},
     **BINARY,
 }
 

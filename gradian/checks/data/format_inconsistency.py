@@ -33,7 +33,8 @@ _ASKED = {
     "fenced": re.compile(r"code|script|program|function|json|sql|query|python", re.IGNORECASE),
     "markup": re.compile(r"xml|html|svg|tag", re.IGNORECASE),
 }
-_MARKUP = re.compile(r"<([A-Za-z][\w.-]*)\b[^<>]*>.*</\1>", re.DOTALL)
+_TAG_NAME = re.compile(r"[A-Za-z][\w.-]*")
+_WORD_BORDER = re.compile(r"\b")
 _LONGEST_JSON = 100_000
 _STRAY_MEDIUM = 0.01
 
@@ -75,9 +76,23 @@ def target_format(target: str) -> str:
         return "json"
     if text.startswith("```") and text.endswith("```") and len(text) > 6 and text.count("```") == 2:
         return "fenced"
-    if text[0] == "<" and text[-1] == ">" and _MARKUP.fullmatch(text):
+    if text[0] == "<" and text[-1] == ">" and _is_element(text):
         return "markup"
     return "prose"
+
+
+def _is_element(text: str) -> bool:
+    # The closing tag says the name: to look for one that both have takes time that grows with its square.
+    closing = text.rfind("</")
+    name = text[closing + 2 : -1]
+    opened = text.find(">")
+    return (
+        opened < closing
+        and _TAG_NAME.fullmatch(name) is not None
+        and text.startswith(name, 1)
+        and _WORD_BORDER.match(text, 1 + len(name)) is not None
+        and "<" not in text[1:opened]
+    )
 
 
 def _asked(example: Example, name: str) -> bool:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from gradian.checks.audit import Audit
@@ -44,9 +46,25 @@ def test_json_that_nobody_asked_for_counts_from_a_tenth() -> None:
         ("```json\n{}\n```", "fenced"),
         ("```a``` and ```b```", "prose"),
         ('<p class="x">text</p>', "markup"),
+        ("<a.b>text</a>", "markup"),
+        ("<a.b><c></a.b>", "markup"),
+        ("<ab>text</a>", "prose"),
+        ("<a <b>text</a>", "prose"),
+        ("<a></>", "prose"),
+        ("<a></a", "prose"),
+        ("</a>", "prose"),
         ("<think> so", "prose"),
         ("7", "prose"),
     ],
 )
 def test_formats(text: str, expected: str) -> None:
     assert target_format(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["<" + "a." * 100_000 + " >", "<a" * 100_000 + ">", "<a>" * 70_000, "<a" + ">" * 200_000]
+)
+def test_an_answer_of_half_a_tag_is_prose_and_costs_no_time(text: str) -> None:
+    start = time.process_time()
+    assert target_format(text) == "prose"
+    assert time.process_time() - start < 1
