@@ -272,7 +272,7 @@ def _arrow_source(folder: Path, split: str | None) -> _Source:
     return _Source(
         located,
         lambda start, length: rows.row(start),
-        int(rows.table.nbytes),
+        rows.n_bytes,
         (f"Read the split {split!r}.",) if split else (),
     )
 

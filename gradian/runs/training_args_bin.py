@@ -16,6 +16,7 @@ import zipfile
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from io import BytesIO
 from typing import Any
 
@@ -24,6 +25,13 @@ FILE_LIMIT = 16 << 20
 # Real ones have 4 to 50 KB and at most a few thousand opcodes; a hundred thousand take half a second.
 _PICKLE_LIMIT = 4 << 20
 _MOST_OPCODES = 100_000
+# One opcode may copy, or walk, a value that stands once in the file; real ones come to a few thousand bytes.
+_MOST_COPIED = 4 << 20
+# torch.save writes half a dozen.
+_MOST_ENTRIES = 1_000
+_ENTRY_HEAD = b"PK\x01\x02"
+# The hash of a larger number takes time with its length, and many numbers have the same one.
+_LARGEST_KEY = 2**60
 # torch.save without a zip writes this number, a version and the byte order as pickles of their own before the object.
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_PREFIX = 3
@@ -63,8 +71,13 @@ class _Reference:
     module: str
     name: str
 
-    def __str__(self) -> str:
+    @cached_property
+    def text(self) -> str:
+        # Kept, since it may be the key of thousands of dictionaries.
         return f"{self.module}.{self.name}"
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def read_training_args(data: bytes) -> PickledObject:
@@ -93,6 +106,8 @@ def _stream(data: bytes) -> bytes:
     """Return the pickle in the file: of torch's zip, or the file itself from before torch 1.6."""
     if not data.startswith(b"PK"):
         return data
+    if data.count(_ENTRY_HEAD) > _MOST_ENTRIES:
+        raise RefusedPickle(f"a zip with more than {_MOST_ENTRIES} files; torch.save writes a few")
     try:
         with zipfile.ZipFile(BytesIO(data)) as archive:
             entries = [entry for entry in archive.infolist() if entry.filename.split("/")[-1] == "data.pkl"]
@@ -135,6 +150,7 @@ class _Machine:
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
         self.protocol = 0
+        self.copied = 0
 
     def run(self, stream: BytesIO) -> Any:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
@@ -154,6 +170,12 @@ class _Machine:
             elif name != "FRAME":
                 raise RefusedPickle(f"refused: {FILE} uses the pickle opcode {name}")
         raise ValueError("no end")
+
+    def spend(self, *values: Any) -> None:
+        """Count values that are about to be copied or walked, one level deep, against what a file may have."""
+        self.copied += sum(sys.getsizeof(value) for value in values if isinstance(value, _SIZED))
+        if self.copied > _MOST_COPIED:
+            raise RefusedPickle(f"copies more than {_MOST_COPIED} bytes of its own values")
 
     def pop(self) -> Any:
         if self.marks and len(self.stack) <= self.marks[-1]:
@@ -230,6 +252,7 @@ class _Machine:
         name, module = self.pop(), self.pop()
         if not isinstance(module, str) or not isinstance(name, str):
             raise TypeError("a name that is no text")
+        self.spend(module, name)
         self.stack.append(_reference(*self.renamed(module, name)))
 
     def renamed(self, module: str, name: str) -> tuple[str, str]:
@@ -241,25 +264,35 @@ class _Machine:
 
     def new_object(self, _: Any) -> None:
         arguments, kind = self.pop(), self.pop()
+        self.spend_arguments(arguments)
         self.stack.append(_instance(kind, arguments))
 
     def new_object_with_keywords(self, _: Any) -> None:
         keywords, arguments, kind = self.pop(), self.pop(), self.pop()
         if keywords:
             raise RefusedPickle(f"refused: {FILE} uses the pickle opcode NEWOBJ_EX with keywords")
+        self.spend_arguments(arguments)
         self.stack.append(_instance(kind, arguments))
 
     def reduce(self, _: Any) -> None:
         arguments, kind = self.pop(), self.pop()
+        self.spend_arguments(arguments)
         self.stack.append(_constructed(kind, arguments))
+
+    def spend_arguments(self, arguments: Any) -> None:
+        self.spend(arguments)
+        if isinstance(arguments, tuple):
+            self.spend(*arguments)
 
     def build(self, _: Any) -> None:
         state = self.pop()
         target = self.stack[-1]
         if isinstance(state, tuple) and len(state) == 2:  # (__dict__, slots)
+            self.spend(*state)
             for part in state:
                 _set_state(target, part or {})
         else:
+            self.spend(state)
             _set_state(target, state)
 
 
@@ -312,7 +345,9 @@ def _constructed(kind: Any, arguments: Any) -> Any:
 
 def _scalar_key(key: Any) -> Any:
     # The hash of a tuple nested a million deep overruns the C stack; arguments have plain keys.
-    if key is None or isinstance(key, str | int | float | bytes):
+    if key is None or isinstance(key, str | float | bytes):
+        return key
+    if isinstance(key, int) and abs(key) <= _LARGEST_KEY:
         return key
     if isinstance(key, _Reference):
         return str(key)
@@ -388,6 +423,8 @@ def _latin1(arguments: tuple[Any, ...]) -> bytes:
 def _numpy_scalar(arguments: tuple[Any, ...]) -> Any:
     # A learning rate that came out of a numpy sweep.
     kind, data = arguments
+    if not isinstance(kind, str):  # The hash of a tuple of itself twice, sixty times over, takes for ever.
+        raise TypeError("a number of no kind")
     return struct.unpack(_NUMPY_FORMATS[kind], data)[0]
 
 
@@ -424,6 +461,7 @@ _CONSTRUCTORS: Mapping[tuple[str, str], Callable[[tuple[Any, ...]], Any]] = {
     ("builtins", "getattr"): _enum_member,
 }
 
+_SIZED = (int, str, bytes, bytearray, list, tuple, dict)
 _LITERALS = frozenset(
     {
         *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),

@@ -10,6 +10,8 @@ import os
 import pathlib
 import pickle
 import subprocess
+import time
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gradian.runs import training_args_bin
+from gradian.runs.read import read_run_folder
 from gradian.runs.training_args_bin import PickledObject, RefusedPickle, interpret, read_training_args
+from tests.stress import pickles
 
 CASES = Path(__file__).resolve().parents[1] / "fixtures" / "cases"
 RUNS = CASES.parent / "runs"
@@ -190,6 +195,38 @@ def test_other_zips_are_refused_with_their_reason(data: bytes, says: str) -> Non
 def test_deep_and_long_streams_end_without_a_crash(stream: bytes) -> None:
     with contextlib.suppress(RefusedPickle):
         read_training_args(stream)
+
+
+@pytest.mark.parametrize("name", pickles.PICKLES)
+def test_a_value_that_is_copied_again_and_again_is_refused_at_once(name: str) -> None:
+    tracemalloc.start()
+    start = time.process_time()
+    try:
+        with pytest.raises(
+            RefusedPickle, match=r"copies more than|no plain value|no training arguments|no kind"
+        ):
+            read_training_args(pickles.PICKLES[name])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - start < 5  # It took as long, or gigabytes; tracing alone takes some of it.
+    assert peak < 128 << 20
+
+
+@pytest.mark.parametrize("name", pickles.NESTED)
+def test_settings_that_hold_themselves_twice_say_nothing_and_are_not_walked(
+    tmp_path: Path, name: str
+) -> None:
+    assert set(read_training_args(pickles.NESTED[name]).state) == {"learning_rate", "optim", "bf16", "seed"}
+    (tmp_path / "training_args.bin").write_bytes(pickles.NESTED[name])
+    (tmp_path / "trainer_state.json").write_text('{"log_history": []}')
+    assert read_run_folder(tmp_path).hyper.optimizer is None
+
+
+def test_what_real_arguments_copy_is_far_below_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_args_bin, "_MOST_COPIED", 64 << 10)
+    for path in REAL[:2]:
+        assert read_training_args(path.read_bytes()).state
 
 
 def ends_well(data: bytes) -> None:

@@ -22,7 +22,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
+from tests.stress.arrows import MAKERS
 from tests.stress.parsers import PARSERS, RUN_FILES
+from tests.stress.pickles import NESTED as NESTED_PICKLES
+from tests.stress.pickles import PICKLES
 
 MOST_SECONDS = 1.0
 MOST_BYTES = 256 << 20
@@ -214,6 +217,11 @@ def inputs() -> Iterator[tuple[str, str, bytes]]:
     """Parser, name and bytes of every text."""
     for name, data in HEADERS.items():
         yield "safetensors", name, data
+    for name, make in MAKERS.items():
+        yield "arrow", name, bytes(1) + make()
+    for name, data in {**PICKLES, **NESTED_PICKLES}.items():
+        yield "training_args", name, data
+        yield "run_folder", f"training_args.bin: {name}", bytes([RUN_FILES.index("training_args.bin")]) + data
     for parser in PARSERS:
         for name, data in DOCUMENTS.items():
             if parser == "run_folder":
