@@ -193,10 +193,12 @@ def _matching(target: str, modules: Iterable[str]) -> list[str]:
     return [module for module in modules if module == target or module.endswith(f".{target}")]
 
 
-def _expressions_to_names(config: Any, names: list[str], modules: list[str]) -> None:
+def _expressions_to_names(config: Any, base: nn.Module, names: list[str], modules: list[str]) -> None:
     """Leave PEFT no regular expression to match but the targets', which `_fit_targets` sees to."""
-    config.rank_pattern = plain_keys(config.rank_pattern, modules)
-    config.alpha_pattern = plain_keys(config.alpha_pattern, modules)
+    # A rank may be that of a parameter without a module of its own, such as the experts of a layer.
+    parameters = [name for name, _ in base.named_parameters()] if _target_parameters(config) else []
+    config.rank_pattern = plain_keys(config.rank_pattern, [*modules, *parameters])
+    config.alpha_pattern = plain_keys(config.alpha_pattern, [*modules, *parameters])
     excluded = getattr(config, "exclude_modules", None)
     if not isinstance(excluded, str):
         return
@@ -207,10 +209,14 @@ def _expressions_to_names(config: Any, names: list[str], modules: list[str]) -> 
         config.layers_to_transform = config.layers_pattern = None
 
 
+def _target_parameters(config: Any) -> Iterable[str]:
+    return getattr(config, "target_parameters", None) or ()
+
+
 def _targeted(config: Any, targets: str, modules: list[str], folder: Path) -> set[str]:
     """The modules with tensors that the expression means: all of them where it is not understood."""
     pattern = name_pattern(targets)
-    parameters = getattr(config, "target_parameters", None) or ()
+    parameters = _target_parameters(config)
     owners = {
         module
         for module in modules
@@ -241,7 +247,7 @@ def _fit_targets(config: Any, base: nn.Module, tensors: Mapping[str, Tensor], fo
     """
     modules = _tensor_modules(tensors)
     names = [name for name, _ in base.named_modules()]
-    _expressions_to_names(config, names, modules)
+    _expressions_to_names(config, base, names, modules)
     targets = config.target_modules
     idle: list[str] = []
     if isinstance(targets, str) and targets.lower() != "all-linear":
