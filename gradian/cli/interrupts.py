@@ -10,6 +10,7 @@ A signal that is ignored when the command begins (`nohup`, a job of a script in 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import select
@@ -68,6 +69,8 @@ class Interrupts:
                 self._taken.append(number)
                 signal.signal(number, self._handle)
         os.register_at_fork(after_in_child=self._let_go)
+        # Run last: all threads have ended by then, and the interpreter is about to put back what signals do by default.
+        atexit.register(self._ignore)
         sys.unraisablehook = self._unraisable
 
     def keep(self, what: str, state: Callable[[], str], *, forced: bool = False) -> None:
@@ -136,8 +139,12 @@ class Interrupts:
             self._raised = True
             raise Interrupted
 
+    def _ignore(self) -> None:
+        for number in self._taken:
+            signal.signal(number, signal.SIG_IGN)
+
     def _heed_nothing(self, number: int, frame: object) -> None:
-        # Not SIG_IGN: the second thread would not hear of it.
+        # Not yet SIG_IGN: the second thread would not hear of it.
         return
 
     def _watch(self) -> None:

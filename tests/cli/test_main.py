@@ -392,6 +392,17 @@ def test_a_thread_that_does_not_end_keeps_nobody_after_the_command_has_done_its_
     assert taken < 2
 
 
+def test_a_signal_while_the_interpreter_clears_up_after_the_work_changes_nothing() -> None:
+    body = (
+        "\n    class Last:\n        def __del__(self, kill=os.kill, me=os.getpid()): kill(me, 15)\n"
+        "    sys.last = Last(); print('ready', flush=True)"
+    )
+    with command_that(body) as child:
+        _, errors = child.communicate(timeout=30)
+    assert child.returncode == 0
+    assert errors == ""
+
+
 def printed_by(body: str) -> str:
     """What the real command line writes to standard error around a command with this body."""
     code = (
