@@ -238,6 +238,14 @@ def _rounds(
 def _settings_of(report: Report) -> Config:
     """Return the settings that the report was made with: the second round is measured as the first was."""
     settings = report.provenance.get("config")
+    if isinstance(settings, Mapping) and settings.get("trust_remote_code"):
+        # A report comes from anywhere: it says what was allowed then, and allows nothing.
+        raise ConfigError(
+            "the report was made with code of the model's own, which a report is no permission to run",
+            where="--report",
+            found="trust_remote_code: true",
+            fix="leave --report out and give --config with trust_remote_code: true, if you trust the model's code",
+        )
     try:
         return config_from_mapping(settings if isinstance(settings, Mapping) else {})
     except ConfigError as error:

@@ -19,6 +19,7 @@ LEVELS = {
     "progress": 0,
     "shell": 0,
     "address_space": 0,
+    "plainfile": 0,
     "supported": 0,
     "config": 0,
     "ops": 1,

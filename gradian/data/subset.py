@@ -71,12 +71,15 @@ def write_subset(source: str | Path, target: Path, drop: Collection[int]) -> Sub
         drop: 0-based rows to leave out.
 
     Raises:
+        IndexError: there is no such row.
         DataError: `check_target`, or no row would stay.
         DataFormatError: the source cannot be read, or what is left of it reads as something else.
     """
     check_target(source, target)
     examples = load_dataset(source).examples
     gone = frozenset(drop)
+    if not gone <= set(range(len(examples))):
+        raise IndexError(f"rows {min(gone)} to {max(gone)} of {len(examples)}")
     kept = [row for row in range(len(examples)) if row not in gone]
     if not kept:
         raise DataError(

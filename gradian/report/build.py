@@ -267,7 +267,12 @@ def cluster_facts(
 
 
 def _sum(scores: FloatArray) -> float:
-    return math.fsum(scores[np.isfinite(scores)])
+    finite = scores[np.isfinite(scores)]
+    try:
+        return math.fsum(finite)
+    except OverflowError:
+        # Of finite numbers: the sum itself is one that nothing can hold.
+        return math.copysign(math.inf, math.fsum(finite / len(finite)))
 
 
 def _negative(scores: FloatArray) -> float:

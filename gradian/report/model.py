@@ -13,7 +13,7 @@ from enum import Enum
 from os import PathLike, fspath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from gradian.report.escape import encodable
 from gradian.types import Finding, Severity
@@ -25,7 +25,11 @@ def _finite(value: Any) -> Any:
     # Read as a float first: numpy scalars are not what pydantic calls a number.
     if value is None or isinstance(value, (str, bool)):
         return value
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, OverflowError) as error:
+        # The only kind that a validator may raise.
+        raise ValueError(str(error)) from None
     return number if math.isfinite(number) else None
 
 
@@ -238,6 +242,14 @@ class Report(Part):
     """Everything the numbers come from: index manifest, library versions, implementation of each op, config."""
     examples: tuple[ScoredExample, ...]
     """Every training row, in the order of the data set."""
+
+    @model_validator(mode="after")
+    def _rows_are_in_order(self) -> Report:
+        # Rows are dropped by their number, and told by their id: each must be in its place.
+        for place, example in enumerate(self.examples):
+            if example.row != place:
+                raise ValueError(f"examples.{place} is said to be row {example.row}")
+        return self
 
 
 def report_schema() -> dict[str, Any]:

@@ -9,9 +9,12 @@ from pydantic import ValidationError
 
 from gradian.errors import ConfigError
 from gradian.jsonvalue import parse_json
+from gradian.plainfile import read_plain
 from gradian.report.model import SCHEMA_VERSION, Report
 
 REPORT_FILE = "report.json"
+MAX_REPORT_BYTES = 1 << 30
+"""A row takes some 200 bytes."""
 
 
 def read_report(path: str | Path) -> Report:
@@ -24,7 +27,7 @@ def read_report(path: str | Path) -> Report:
     file = given / REPORT_FILE if os.path.isdir(given) else given
     fix = "give the `report.json` that `gradian attribute --out` wrote"
     try:
-        data = parse_json(file.read_bytes())
+        data = parse_json(read_plain(file, MAX_REPORT_BYTES))
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or "no JSON"
         raise ConfigError("the report cannot be read", where=str(file), found=reason, fix=fix) from None

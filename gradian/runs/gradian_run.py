@@ -11,6 +11,7 @@ from typing import Any
 
 from gradian.errors import RunError
 from gradian.jsonvalue import parse_json
+from gradian.plainfile import read_plain
 from gradian.runs.adapter_config import adapter_settings
 from gradian.runs.contents import Contents, Reading
 from gradian.runs.files import JSON_LIMIT, RunFiles
@@ -154,7 +155,7 @@ def read_run(folder: str | Path) -> GradianRun | None:
     """
     path = Path(folder) / RUN_FILE
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_plain(path, JSON_LIMIT).decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as error:

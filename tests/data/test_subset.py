@@ -216,6 +216,15 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path: Pat
     assert list((tmp_path / "new").iterdir()) == []
 
 
+@pytest.mark.parametrize("row", [-1, 3])
+def test_a_row_that_is_not_there_cannot_be_dropped(tmp_path: Path, row: int) -> None:
+    source = tmp_path / "rows.jsonl"
+    source.write_text("".join(f'{{"prompt": "{i}", "completion": "a"}}\n' for i in range(3)))
+    with pytest.raises(IndexError):
+        write_subset(source, tmp_path / "kept.jsonl", [0, row])
+    assert not (tmp_path / "kept.jsonl").exists()
+
+
 def test_dropping_every_row_is_refused(tmp_path: Path) -> None:
     source = jsonl(tmp_path / "train.jsonl", ROWS)
     with pytest.raises(DataError, match="no row would stay"):

@@ -227,6 +227,22 @@ def test_a_report_whose_settings_this_version_does_not_know_is_refused(
         api.verify(run=run, report=later, out=tmp_path)
 
 
+def test_a_report_is_no_permission_to_run_code_and_nothing_is_loaded(
+    report: Report, run: Path, tmp_path: Path
+) -> None:
+    code = tmp_path / "tokenizer"
+    code.mkdir()
+    (code / "evil.py").write_text(f"open({str(tmp_path / 'fired')!r}, 'w')\nclass C: pass\n")
+    auto = {"AutoConfig": "evil.C", "AutoTokenizer": ["evil.C", None]}
+    (code / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": auto}))
+    (code / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "C", "auto_map": auto}))
+    forged = {**report.provenance["config"], "trust_remote_code": True, "tokenizer": str(code)}
+    other = report.model_copy(update={"provenance": {**report.provenance, "config": forged}})
+    with pytest.raises(ConfigError, match="no permission to run"):
+        api.verify(run=run, report=other, out=tmp_path / "out")
+    assert not (tmp_path / "fired").exists()
+
+
 def test_the_config_of_a_report_is_a_config(report: Report, config: Config) -> None:
     assert config_from_mapping(report.provenance["config"]) == config
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,36 @@ def test_a_key_that_this_version_does_not_know_is_named(tmp_path: Path) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), "later": 1}))
     with pytest.raises(ConfigError, match="later"):
         read_report(file)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "found"),
+    [
+        (("examples", 0, "score"), [], "examples.0.score"),
+        (("capability", "base"), [1], "capability.base"),
+        (("examples", 0, "score"), 10**400, "examples.0.score"),
+        (("examples", 1, "row"), 0, "examples.1 is said to be row 0"),
+        (("examples", 0, "row"), -1, "examples.0 is said to be row -1"),
+    ],
+)
+def test_a_field_that_is_not_what_a_report_holds_is_named(
+    place: tuple[object, ...], value: object, found: str, tmp_path: Path
+) -> None:
+    file, _ = write_report(samples.poisoned(), tmp_path)
+    data = json.loads(file.read_text())
+    part = data
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    file.write_text(json.dumps(data))
+    with pytest.raises(ConfigError) as caught:
+        read_report(file)
+    assert found in (caught.value.found or "")
+
+
+def test_a_pipe_and_a_device_are_no_reports(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "report.json")
+    for path in (tmp_path, Path("/dev/zero")):
+        with pytest.raises(ConfigError) as caught:
+            read_report(path)
+        assert "not a plain file" in (caught.value.found or "")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,12 @@ def test_another_file_is_refused_by_name(tmp_path: Path, text: str, says: str) -
     with pytest.raises(RunError, match=says) as caught:
         read_run(tmp_path)
     assert str(tmp_path / RUN_FILE) in str(caught.value)
+
+
+def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / RUN_FILE)
+    with pytest.raises(RunError, match="not a plain file"):
+        read_run(tmp_path)
 
 
 def test_a_folder_without_a_record_is_no_finished_run(tmp_path: Path) -> None:

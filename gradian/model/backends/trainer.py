@@ -24,6 +24,7 @@ from torch import Tensor
 from transformers import TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 
+from gradian.address_space import is_out_of_memory
 from gradian.config.schema import TrainConfig
 from gradian.data.collate import pad_batch
 from gradian.errors import ConfigError, RunError
@@ -105,16 +106,31 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
 
 
 def with_lora(model: Any, settings: TrainConfig, base_model: str) -> Any:
-    """Return the model with a new adapter, which will name `base_model` as its base."""
-    lora = LoraConfig(
-        r=settings.r,
-        lora_alpha=settings.lora_alpha,
-        lora_dropout=settings.lora_dropout,
-        target_modules=settings.target_modules or ALL_LINEAR,
-        task_type="CAUSAL_LM",
-    )
-    with quiet_transformers():
-        tuned = get_peft_model(model, lora)
+    """Return the model with a new adapter, which will name `base_model` as its base.
+
+    Raises:
+        ConfigError: PEFT cannot put such an adapter on the model.
+    """
+    try:
+        lora = LoraConfig(
+            r=settings.r,
+            lora_alpha=settings.lora_alpha,
+            lora_dropout=settings.lora_dropout,
+            target_modules=settings.target_modules or ALL_LINEAR,
+            task_type="CAUSAL_LM",
+        )
+        with quiet_transformers():
+            tuned = get_peft_model(model, lora)
+    except (ValueError, TypeError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise ConfigError(
+            "PEFT cannot put such an adapter on the base model",
+            where="train.target_modules" if settings.target_modules else "train.r",
+            found=(str(error).splitlines() or [type(error).__name__])[0][:300],
+            expected="names of the base model's linear layers, such as q_proj, and a rank below their sides",
+            fix="correct it, or leave target_modules out for all linear layers",
+        ) from None
     tuned.peft_config["default"].base_model_name_or_path = base_model
     tuned.config.use_cache = False
     return tuned

@@ -385,6 +385,16 @@ def test_the_backend_is_registered_and_can_run_here() -> None:
     assert training_backends()["hf"].unavailable is None
 
 
+def test_target_modules_that_the_model_has_not_are_the_users_error(
+    tmp_path: Path, tiny_model_dir: Path, train_file: Path
+) -> None:
+    config = settings(tiny_model_dir, train_file, tmp_path / "run", target_modules=["nothere"])
+    with pytest.raises(ConfigError, match="nothere") as caught:
+        run_training(config)
+    assert caught.value.where == "train.target_modules"
+    assert not (tmp_path / "run").exists()
+
+
 KILLED = """
 import sys
 from pathlib import Path
