@@ -1,7 +1,6 @@
 #include "chunk_reader.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -9,11 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <stdexcept>
 #include <system_error>
 
 #include "checked.h"
+#include "quiet_thread.h"
 
 #if defined(__linux__) && !defined(MADV_POPULATE_READ)
 #define MADV_POPULATE_READ 22  // since Linux 5.14
@@ -90,18 +89,12 @@ void ReadAhead::push(Job job) {
       kept_bytes_ += job.length;
     }
     if (!thread_.joinable()) {
-      // Signals are for Python's own threads.
-      sigset_t all;
-      sigset_t before;
-      sigfillset(&all);
-      pthread_sigmask(SIG_SETMASK, &all, &before);
       try {
-        thread_ = std::thread([this] { work(); });
+        thread_ = quiet_thread([this] { work(); });
       } catch (const std::exception&) {
         stop_ = true;  // no thread is to be had: the reader does without
+        return;
       }
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
-      if (stop_) return;
     }
     queue_.push_back(std::move(job));
   }

@@ -75,7 +75,7 @@ class Pass {
         panel_tiles_(panel_tiles(tile_rows_)),
         queries_(layout_, m),
         panel_(layout_, m),
-        workers_(pool().most(std::max<std::size_t>(1, std::min(threads, layout_.slices)))),
+        workers_(pool().most(threads, layout_.slices)),
         barrier_(workers_),
         watch_(watch) {
     queries_.fill(queries);

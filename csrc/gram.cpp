@@ -37,7 +37,7 @@ class Panels {
 
   void compute(std::size_t threads, Watch& watch) {
     const std::size_t panels = (rows_.size() + kPanelRows - 1) / kPanelRows;
-    const std::size_t workers = pool().most(std::max<std::size_t>(1, std::min(threads, panels)));
+    const std::size_t workers = pool().most(threads, panels);
     std::vector<std::unique_ptr<Scratch>> scratch;
     for (std::size_t w = 0; w < workers; ++w) {
       scratch.push_back(std::make_unique<Scratch>(layout_, rows_.size()));

@@ -1,16 +1,15 @@
 #include "heartbeat.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <exception>
 #include <thread>
 #include <utility>
 
 #include "bindings.h"
+#include "quiet_thread.h"
 
 namespace py = pybind11;
 
@@ -49,13 +48,8 @@ struct Heartbeat::State {
 
 Heartbeat::Heartbeat(double seconds, std::string message, int code)
     : state_(std::make_shared<State>(seconds, std::move(message), code)) {
-  // Signals are for Python's own threads.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    std::thread([state = std::weak_ptr<State>(state_)] {
+    quiet_thread([state = std::weak_ptr<State>(state_)] {
       for (;;) {
         std::this_thread::sleep_for(kTick);
         const auto here = state.lock();
@@ -66,7 +60,6 @@ Heartbeat::Heartbeat(double seconds, std::string message, int code)
   } catch (const std::exception&) {
     // No thread is to be had.
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void Heartbeat::beat() {

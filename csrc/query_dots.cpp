@@ -42,7 +42,7 @@ void query_dots(const StoredRows& rows, const float* queries, std::size_t m, std
   PiecewiseQueries packed(layout, m);
   packed.fill(queries);
   const std::size_t tiles = (n + kTileRows - 1) / kTileRows;
-  const std::size_t workers = pool().most(std::max<std::size_t>(1, std::min(threads, tiles)));
+  const std::size_t workers = pool().most(threads, tiles);
   std::vector<std::unique_ptr<Scratch>> scratch;
   for (std::size_t w = 0; w < workers; ++w) {
     scratch.push_back(std::make_unique<Scratch>(layout, kernels, rows.dtype(), m));

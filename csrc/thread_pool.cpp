@@ -75,7 +75,8 @@ void ThreadPool::start_worker() {
   workers_.emplace_back([this, worker, seen = generation_] { work(worker, seen); });
 }
 
-std::size_t ThreadPool::most(std::size_t wanted) {
+std::size_t ThreadPool::most(std::size_t threads, std::size_t tasks) {
+  const std::size_t wanted = std::max<std::size_t>(1, std::min(threads, tasks));
   const std::lock_guard<std::mutex> lock(mutex_);
   try {
     while (workers_.size() + 1 < wanted) start_worker();
@@ -127,7 +128,7 @@ void ThreadPool::run(std::size_t n, const std::function<void(std::size_t)>& body
 void ThreadPool::for_each(std::size_t tasks, std::size_t threads,
                           const std::function<void(std::size_t)>& body) {
   std::atomic<std::size_t> next{0};
-  run(most(std::max<std::size_t>(1, std::min(tasks, threads))), [&](std::size_t) {
+  run(most(threads, tasks), [&](std::size_t) {
     for (std::size_t task = next++; task < tasks; task = next++) body(task);
   });
 }

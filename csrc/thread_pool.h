@@ -40,8 +40,9 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // How many of `wanted` bodies can run at once: fewer where the system gives no more threads.
-  std::size_t most(std::size_t wanted);
+  // How many bodies can share out `tasks` on `threads` threads, at least one: fewer where the system gives no
+  // more threads.
+  std::size_t most(std::size_t threads, std::size_t tasks);
 
   // As many as `most` gave, or fewer. `meanwhile` is called now and then while the calling thread has nothing
   // left to do but wait; it must not throw.

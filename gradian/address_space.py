@@ -25,18 +25,18 @@ def share_of_what_is_left(wanted: int) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there is no memory, or no address space, in whosever words."""
+    """Whether an error says that the host or a device has no memory, or no address space, in whosever words."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    text = str(error)
+    text = str(error).lower()
     return (
         isinstance(error, MemoryError)
-        # torch's
-        or (isinstance(error, RuntimeError) and "can't allocate memory" in text)
+        # torch's, of the host and of a device
+        or (isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text))
         # the dynamic loader's
         or (
             isinstance(error, ImportError)
-            and ("failed to map segment" in text or "Cannot allocate memory" in text)
+            and ("failed to map segment" in text or "cannot allocate memory" in text)
         )
     )
 

@@ -45,6 +45,7 @@ def test_without_a_limit_there_is_no_telling() -> None:
         (OSError(errno.ENOMEM, "Cannot allocate memory"), True),
         (OSError(errno.ENOENT, "Cannot allocate memory"), False),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), True),
         (RuntimeError("a bug"), False),
         (ImportError("libx.so: failed to map segment from shared object"), True),
         (ImportError("libx.so: cannot open shared object file"), False),

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from gradian.address_space import is_out_of_memory
 from gradian.config.schema import EvaluationConfig
 from gradian.data.collate import length_batches
 from gradian.errors import DeviceMemoryError, EvaluationError, NonFiniteError, RowError
-from gradian.grads.memory import is_out_of_memory
 from gradian.model.context import context_length
 from gradian.types import Example, IntArray, Message
 

@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import torch
-
+from gradian.address_space import is_out_of_memory
 from gradian.errors import DeviceMemoryError
 from gradian.types import EncodedExample
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` says that the CPU or the device has no memory left."""
-    if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)):
-        return True
-    text = str(error).lower()
-    return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
 
 
 @contextmanager

@@ -15,9 +15,9 @@ import torch.autograd.forward_ad as forward
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from gradian.address_space import is_out_of_memory
 from gradian.errors import GradientError
 from gradian.grads.loss import TokenBatch, supervised_logits
-from gradian.grads.memory import is_out_of_memory
 from gradian.model.lora import LoraBlocks
 
 

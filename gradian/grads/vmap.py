@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradian.address_space import is_out_of_memory
 from gradian.errors import GradientError
 from gradian.grads.loss import Reduction, TokenBatch
-from gradian.grads.memory import is_out_of_memory
 from gradian.grads.strategy import AS_CAPTURED, STRATEGIES, BatchGradients, Epilogue, as_blocks, finished
 from gradian.model.lora import LoraBlocks
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from gradian.address_space import is_out_of_memory
 from gradian.errors import DeviceMemoryError
-from gradian.grads.memory import explain_out_of_memory, is_out_of_memory
+from gradian.grads.memory import explain_out_of_memory
 from tests.tiny_models import random_examples
 
 
